@@ -23,9 +23,11 @@ endforeach()
 rondo_export_layers(rondoCoreTargets ${core_targets} rondo_core)
 rondo_export_layers(rondoTorchTargets ${torch_targets} rondo_rondo)
 
-install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")\nset(DESTINATION \"${CMAKE_INSTALL_INCLUDEDIR}\")
-              set(SCRATCH \"${CMAKE_CURRENT_BINARY_DIR}/installed_headers\")")
-install(SCRIPT cmake/InstallHeaders.cmake)
+set(installed_headers "${CMAKE_CURRENT_BINARY_DIR}/installed_headers")
+install(CODE "file(REMOVE_RECURSE \"${installed_headers}\")
+              execute_process(COMMAND python3 \"${PROJECT_SOURCE_DIR}/scripts/install_headers.py\"
+                                      \"${PROJECT_SOURCE_DIR}\" \"${installed_headers}\" COMMAND_ERROR_IS_FATAL ANY)")
+install(DIRECTORY "${installed_headers}/rondo" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" MESSAGE_NEVER)
 install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")\nset(DESTINATION \"${CMAKE_INSTALL_DATADIR}/rondo\")")
 install(SCRIPT cmake/InstallDocuments.cmake)
 

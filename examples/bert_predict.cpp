@@ -12,10 +12,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "rondo/checkpoint/pretrained.h"
-#include "rondo/data/word_piece.h"
-#include "rondo/models/bert.h"
-#include "rondo/models/model.h"
+#include "rondo/checkpoint.h"
+#include "rondo/data.h"
+#include "rondo/models.h"
 
 namespace {
 

@@ -14,9 +14,8 @@
 #include <numeric>
 #include <vector>
 
-#include "rondo/backend/collectives.h"
-#include "rondo/backend/context.h"
-#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/collectives.h"
+#include "rondo/parallel.h"
 
 namespace {
 

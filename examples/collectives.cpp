@@ -4,8 +4,7 @@
 
 #include <iostream>
 
-#include "rondo/backend/collectives.h"
-#include "rondo/backend/context.h"
+#include "rondo/collectives.h"
 
 int main() {
   const rondo::Context context = rondo::init();

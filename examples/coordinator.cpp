@@ -6,7 +6,7 @@
 #include <string>
 
 #include "examples/small_task.h"
-#include "rondo/server/coordinate.h"
+#include "rondo/core.h"
 
 namespace {
 

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "examples/small_task.h"
-#include "rondo/backend/context.h"
-#include "rondo/backend/memory/track_allocations.h"
-#include "rondo/parallel/registry.h"
+#include "rondo/collectives.h"
+#include "rondo/memory.h"
+#include "rondo/parallel.h"
 
 int main() {
   rondo::track_cpu_allocations();

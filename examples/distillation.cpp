@@ -9,11 +9,10 @@
 #include <cstdio>
 #include <functional>
 
-#include "rondo/backend/collectives.h"
-#include "rondo/backend/context.h"
-#include "rondo/models/model.h"
-#include "rondo/nn/loss.h"
-#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/collectives.h"
+#include "rondo/models.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
 
 namespace {
 

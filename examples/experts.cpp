@@ -3,10 +3,10 @@
 #include <iostream>
 
 #include "examples/small_task.h"
-#include "rondo/backend/context.h"
-#include "rondo/nn/experts/mixture_of_experts.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 namespace {
 

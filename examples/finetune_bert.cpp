@@ -9,13 +9,12 @@
 #include <fstream>
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/checkpoint/pretrained.h"
-#include "rondo/data/open.h"
-#include "rondo/models/bert.h"
-#include "rondo/models/model.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/train/trainer.h"
+#include "rondo/checkpoint.h"
+#include "rondo/collectives.h"
+#include "rondo/data.h"
+#include "rondo/models.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/nn/wrap.h"
-#include "rondo/parallel/sharded/fully_shard.h"
+#include "rondo/collectives.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
 
 int main() {
   const rondo::Context context = rondo::init();  // rondo

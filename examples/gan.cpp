@@ -5,8 +5,8 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/collectives.h"
+#include "rondo/parallel.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <iostream>
 #include <string>
 
-#include "rondo/backend/context.h"
-#include "rondo/nn/wrap.h"
-#include "rondo/parallel/registry.h"
+#include "rondo/collectives.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
 
 namespace {
 

@@ -3,11 +3,9 @@
 #include <iostream>
 
 #include "examples/small_task.h"
-#include "rondo/env/cluster.h"
-#include "rondo/parallel/grouped/group_place.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/server/task.h"
-#include "rondo/train/trainer.h"
+#include "rondo/core.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 int main() {
   const auto cluster = rondo::env::read_cluster(rondo::env::process_environment());

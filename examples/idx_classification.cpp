@@ -6,11 +6,11 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/data/open.h"
-#include "rondo/models/convnet.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/data.h"
+#include "rondo/models.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

@@ -9,11 +9,11 @@
 #include <array>
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/data/dataset.h"
-#include "rondo/nn/linear.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/data.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 namespace {
 

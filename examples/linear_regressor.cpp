@@ -17,9 +17,8 @@
 #include <sstream>
 #include <string>
 
-#include "rondo/data/dataset.h"
-#include "rondo/train/estimator/train_and_evaluate.h"
-#include "rondo/train/metrics/metrics.h"
+#include "rondo/data.h"
+#include "rondo/train.h"
 
 namespace {
 

@@ -3,10 +3,10 @@
 #include <iostream>
 
 #include "examples/small_task.h"
-#include "rondo/backend/context.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/parallel/strategy_on_mesh.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/extend/strategy.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 int main(int argc, char** argv) {
   const rondo::Context world = rondo::init();

@@ -4,8 +4,8 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/collectives.h"
+#include "rondo/parallel.h"
 
 int main() {
   const rondo::Context context = rondo::init();  // rondo: finds the other ranks; none without a launcher

@@ -3,9 +3,9 @@
 #include <iostream>
 
 #include "examples/small_task.h"
-#include "rondo/backend/context.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 int main() {
   const rondo::Context context = rondo::init();

@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "examples/small_task.h"
-#include "rondo/backend/context.h"
-#include "rondo/parallel/registry.h"
+#include "rondo/collectives.h"
+#include "rondo/parallel.h"
 
 int main() {
   const rondo::Context context = rondo::init();

@@ -8,10 +8,10 @@
 #include <iostream>
 #include <string>
 
-#include "rondo/backend/context.h"
-#include "rondo/nn/wrap.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/strategy/summon_full_params.h"
+#include "rondo/collectives.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
+#include "rondo/strategy.h"
 
 namespace {
 

@@ -3,11 +3,10 @@
 #include <iostream>
 
 #include "examples/small_task.h"
-#include "rondo/backend/context.h"
-#include "rondo/parallel/pipeline/pipeline_options.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/pipeline/drawing.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/core.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 int main(int argc, char** argv) {
   const rondo::Context context = rondo::init();

@@ -7,11 +7,10 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/data/dataset.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/train/metrics/metrics.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/data.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 namespace {
 

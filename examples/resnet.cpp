@@ -12,13 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "rondo/backend/context.h"
-#include "rondo/data/image/image_options.h"
-#include "rondo/data/open.h"
-#include "rondo/nn/sync_batch_norm.h"
-#include "rondo/nn/unit.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/train/trainer.h"
+#include "rondo/collectives.h"
+#include "rondo/data.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
+#include "rondo/train.h"
 
 namespace {
 

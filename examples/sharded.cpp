@@ -10,10 +10,10 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/nn/unit.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/strategy/summon_full_params.h"
+#include "rondo/collectives.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
+#include "rondo/strategy.h"
 
 struct LayerImpl : torch::nn::Module {
   explicit LayerImpl(std::int64_t width) {

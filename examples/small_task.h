@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "rondo/data/dataset.h"
-#include "rondo/nn/model.h"
+#include "rondo/data.h"
+#include "rondo/nn.h"
 
 namespace small_task {
 

@@ -5,9 +5,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "rondo/backend/collectives.h"
-#include "rondo/backend/context.h"
-#include "rondo/launch/spawn.h"
+#include "rondo/collectives.h"
+#include "rondo/core.h"
 
 namespace {
 

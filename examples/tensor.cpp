@@ -11,8 +11,8 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/nn/tensor_parallel/parallelize.h"
+#include "rondo/collectives.h"
+#include "rondo/nn.h"
 
 struct LayerImpl : torch::nn::Module {
   explicit LayerImpl(std::int64_t width) {

@@ -5,12 +5,11 @@
 
 #include <iostream>
 
-#include "rondo/backend/collectives.h"
-#include "rondo/backend/context.h"
-#include "rondo/data/sampler.h"
-#include "rondo/models/convnet.h"
-#include "rondo/nn/loss.h"
-#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/collectives.h"
+#include "rondo/data.h"
+#include "rondo/models.h"
+#include "rondo/nn.h"
+#include "rondo/parallel.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 
 #include <iostream>
 
-#include "rondo/backend/context.h"
-#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/collectives.h"
+#include "rondo/parallel.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) {

@@ -2,7 +2,7 @@
 # The reference of the public headers, as HTML in build/docs-api:  scripts/docs_api.sh
 #
 # Fails when a public function, type, constant or field has no comment, or a comment names what is not there. Public are the headers
-# that rondo/core.hpp and rondo/rondo.hpp include. Doxygen is installed when it is missing.
+# that rondo/*.h and rondo/extend/*.h include. Doxygen is installed when it is missing.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 have doxygen || "$root/scripts/install_packages.sh" documentation
@@ -10,7 +10,7 @@ have doxygen || fail "doxygen is missing" "Get it with:  sudo apt-get update && 
 cd "$root"
 out=build/docs-api
 mkdir -p "$out"
-headers=$(sed -n 's/^#include "\(rondo\/.*\)"/\1/p' rondo/core.hpp rondo/rondo.hpp | sort -u)
+headers=$(sed -n 's/^#include "\(rondo\/.*\/.*\)"/\1/p' rondo/*.h rondo/extend/*.h | sort -u)
 # Of a namespace's functions, enumerations and constants Doxygen wants comments only where the namespace itself has one.
 # shellcheck disable=SC2086  # a list of words
 sed -n 's/^namespace \(rondo.*\) {/\1/p' $headers | sort -u | while read -r name; do

@@ -1,9 +1,9 @@
 // A one-process libtorch training loop and the three lines that make it data-parallel. It runs alone, and as
 // many processes under `rondo run -n 2 ./train`, torchrun, mpirun or Slurm.
+#include <rondo/rondo.h>
 #include <torch/torch.h>
 #include <cstdio>
 #include <exception>
-#include <rondo/rondo.hpp>
 
 void train() {
   rondo::Context context = rondo::init();  // new: joins the job; a job of one without a launcher

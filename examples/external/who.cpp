@@ -1,8 +1,8 @@
 // Says who this process is in its job, without libtorch: the same answer under `rondo run`, torchrun, mpirun,
 // Slurm or none.
+#include <rondo/core.h>
 #include <exception>
 #include <iostream>
-#include <rondo/core.hpp>
 
 int main() {
   try {

@@ -6,7 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "rondo/backend/engine/module.h"
+#include "rondo/extend/engine.h"
 
 namespace {
 

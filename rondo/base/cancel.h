@@ -11,8 +11,11 @@ namespace rondo {
 // can be cancelled too. Any thread may call any method.
 class CancelToken {
  public:
+  // A flag of its own, not cancelled.
   CancelToken() : flag_(std::make_shared<std::atomic<bool>>(false)) {}
+  // Ends the waits that know this token, now and from now on.
   void cancel() const { flag_->store(true, std::memory_order_release); }
+  // Whether cancel() was called.
   bool cancelled() const { return flag_->load(std::memory_order_acquire); }
 
  private:
@@ -21,8 +24,8 @@ class CancelToken {
 
 // What bounds a blocking call.
 struct Wait {
-  Deadline deadline = Deadline::never();
-  const CancelToken* cancel = nullptr;  // not owned; may be null
+  Deadline deadline = Deadline::never();  // TimeoutError afterwards
+  const CancelToken* cancel = nullptr;    // not owned; may be null
 };
 
 }  // namespace rondo

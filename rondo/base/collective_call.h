@@ -7,26 +7,26 @@ namespace rondo {
 // The library's calls that all ranks make together. Each collective operation carries the one that it belongs
 // to, so that ranks in different calls are told so, by name.
 enum class CollectiveCall : std::uint8_t {
-  none,  // a thread that is in none of them, or an operation of the caller's own
-  prepare,
-  fit,
-  train_step,
-  train_on_batch,
-  evaluate,
-  predict,
-  save,
-  finish_save,
-  restore,
-  load_weights,
-  weights,
-  put_weights,
-  show_weights,
-  weights_of,
-  hand_over,
-  rebuild,
-  replicate,
-  save_loop,
-  load_loop,
+  none,            // a thread that is in none of them, or an operation of the caller's own
+  prepare,         // Strategy::prepare
+  fit,             // Trainer::fit
+  train_step,      // a step of a trainer or a strategy
+  train_on_batch,  // Trainer::train_on_batch
+  evaluate,        // Trainer::evaluate
+  predict,         // Trainer::predict
+  save,            // Trainer::save
+  finish_save,     // Trainer::finish_save
+  restore,         // Trainer::restore
+  load_weights,    // Trainer::load_weights
+  weights,         // Trainer::weights
+  put_weights,     // weights of a strategy, given
+  show_weights,    // weights of a strategy, unsharded
+  weights_of,      // weights of a prepared model, by name
+  hand_over,       // state for the ranks after a rebuild
+  rebuild,         // Context::rebuild
+  replicate,       // a state in other ranks' memory
+  save_loop,       // rondo::save
+  load_loop,       // rondo::load
 };
 
 // As the caller knows it: "Trainer::save", "train_step".
@@ -41,6 +41,7 @@ inline CollectiveCall current_collective_call() { return collective_call_of_thre
 // While it lives, this thread is in `call`.
 class CollectiveCallScope {
  public:
+  // From now on; the destructor goes back to the call before.
   explicit CollectiveCallScope(CollectiveCall call);
   CollectiveCallScope(const CollectiveCallScope&) = delete;
   CollectiveCallScope& operator=(const CollectiveCallScope&) = delete;

@@ -7,33 +7,37 @@ namespace rondo {
 
 // Element types that collectives reduce.
 enum class DType : std::uint8_t {
-  float32,
-  float64,
-  float16,
-  bfloat16,
-  int8,
-  uint8,
-  int16,
-  int32,
-  int64,
-  boolean
+  float32,   // IEEE 754
+  float64,   // IEEE 754
+  float16,   // IEEE 754, added in float32
+  bfloat16,  // the upper half of a float32, added in float32
+  int8,      // signed
+  uint8,     // unsigned
+  int16,     // signed
+  int32,     // signed
+  int64,     // signed
+  boolean    // one byte, 0 or 1
 };
 
 // How collectives combine elements. average divides the sum by the number of ranks.
 enum class Reduction : std::uint8_t {
-  sum,
-  average,
-  product,
-  minimum,
-  maximum,
-  bitwise_and,
-  bitwise_or,
-  bitwise_xor
+  sum,          // c10d's SUM
+  average,      // AVG
+  product,      // PRODUCT
+  minimum,      // MIN
+  maximum,      // MAX
+  bitwise_and,  // BAND
+  bitwise_or,   // BOR
+  bitwise_xor   // BXOR
 };
 
+// Size of an element.
 std::size_t element_bytes(DType type);
+// As messages have it: "float32".
 const char* name(DType type);
+// As messages have it: "SUM".
 const char* name(Reduction reduction);
+// Whether its elements are floating-point numbers.
 bool is_floating(DType type);
 
 // Whether `reduction` is defined on `type` wherever there are reductions: no average on integers, no bits on

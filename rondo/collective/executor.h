@@ -29,6 +29,7 @@ class Executor {
   // different collectives find out by the messages' tags (MismatchError).
   void run(Channel& channel, std::span<std::byte> data, const Wait& wait);
 
+  // As given.
   const Plan& plan() const { return plan_; }
 
  private:

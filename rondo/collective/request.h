@@ -10,18 +10,20 @@
 
 namespace rondo {
 
+// Collective operations, as MPI defines them.
 enum class OperationKind : std::uint8_t {
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  reduce,
-  gather,
-  scatter,
-  all_to_all,
-  barrier
+  all_reduce,      // every rank gets the sum
+  reduce_scatter,  // every rank gets a part of the sum
+  all_gather,      // every rank gets all ranks' parts
+  broadcast,       // every rank gets what the root has
+  reduce,          // the root gets the sum
+  gather,          // the root gets all ranks' parts
+  scatter,         // every rank gets a part of what the root has
+  all_to_all,      // every rank gets a part of every rank
+  barrier          // nothing travels
 };
 
+// As messages have it: "all_reduce".
 const char* name(OperationKind kind);
 // Whether it combines the ranks' numbers: all_reduce, reduce_scatter, reduce.
 bool reduces(OperationKind kind);
@@ -29,11 +31,13 @@ bool reduces(OperationKind kind);
 // Where an operation's pieces lie: `count` of them `stride` bytes apart from `base`, or anywhere, one pointer
 // each. What is read only is not written through these pointers.
 struct Pieces {
-  std::byte* base = nullptr;
-  std::size_t stride = 0;
-  std::vector<std::byte*> list = {};
+  std::byte* base = nullptr;          // of the first piece
+  std::size_t stride = 0;             // in bytes
+  std::vector<std::byte*> list = {};  // instead of the two above: where each piece begins
 
+  // Where a piece begins.
   std::byte* at(std::size_t piece) const { return list.empty() ? base + piece * stride : list[piece]; }
+  // Whether base and stride say where they are.
   bool contiguous() const { return list.empty(); }
 };
 
@@ -44,20 +48,20 @@ struct Pieces {
 //   root only) all_to_all                      what goes from one rank to another; both have one piece a rank
 // Buffers belong to the caller and must stay until the operation has completed.
 struct CollectiveRequest {
-  OperationKind kind = OperationKind::barrier;
-  DType type = DType::uint8;
-  Reduction reduction = Reduction::sum;
-  int root = 0;
-  std::uint64_t elements = 0;
-  Pieces input = {};
-  Pieces output = {};
+  OperationKind kind = OperationKind::barrier;  // the operation
+  DType type = DType::uint8;                    // of the elements
+  Reduction reduction = Reduction::sum;         // where numbers are combined
+  int root = 0;                                 // of broadcast, reduce, gather and scatter
+  std::uint64_t elements = 0;                   // of one piece
+  Pieces input = {};                            // what is read
+  Pieces output = {};                           // what is written
   // all_reduce with Reduction::average only: the result is sum(weight * buffer) / sum(weight) over the ranks.
   bool weighted = false;
-  double weight = 1;
+  double weight = 1;  // this rank's
   // all_to_all only, in bytes and at most `elements` each: what this rank sends to and receives from every
   // rank when that differs. Empty means full pieces. `elements` must be the same on all ranks even so.
   std::vector<std::uint64_t> input_bytes = {};
-  std::vector<std::uint64_t> output_bytes = {};
+  std::vector<std::uint64_t> output_bytes = {};  // likewise
   // all_to_all of bytes with the two lists above: `elements` is this rank's largest piece. The engine has the
   // ranks tell each other their sizes first, without waiting; that is a collective with a sequence number of
   // its own.
@@ -67,6 +71,7 @@ struct CollectiveRequest {
   // The call that the operation belongs to. Ranks that name different ones disagree.
   CollectiveCall call = current_collective_call();
 
+  // Size of one piece.
   std::uint64_t bytes() const { return elements * element_bytes(type); }
 };
 

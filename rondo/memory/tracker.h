@@ -18,19 +18,22 @@ namespace rondo {
 // training step adds and removes thousands of blocks. One thread at a time.
 class BlockTable {
  public:
+  // What is known of an address.
   struct Block {
-    std::uint64_t bytes = 0;
-    MemoryLabel label;
+    std::uint64_t bytes = 0;  // size
+    MemoryLabel label;        // what it counts as
   };
 
+  // Empty.
   BlockTable();
 
   // Returns what was known of the address before: a block that went without remove().
   std::optional<Block> insert(const void* address, const Block& block);
+  // Returns what was known; empty for an unknown address.
   std::optional<Block> remove(const void* address);
   // Null for an unknown address. Valid until the next insert or remove.
   Block* find(const void* address);
-  std::size_t size() const { return size_; }
+  std::size_t size() const { return size_; }  // number of blocks
 
  private:
   struct Slot {
@@ -49,14 +52,16 @@ class BlockTable {
 
 // Bytes alive at one moment.
 struct MemoryUsage {
+  // Of one unit of a model.
   struct Unit {
-    std::string name = {};
-    BytesByCategory categories = {};
+    std::string name = {};            // as memory_unit() got it
+    BytesByCategory categories = {};  // its bytes
   };
-  std::uint64_t total = 0;
-  BytesByCategory categories = {};
-  std::vector<Unit> units = {};  // those with anything alive, in the order of their numbers
+  std::uint64_t total = 0;          // bytes of all categories
+  BytesByCategory categories = {};  // of all units
+  std::vector<Unit> units = {};     // those with anything alive, in the order of their numbers
 
+  // Bytes of a category.
   std::uint64_t operator[](MemoryCategory category) const { return bytes_of(categories, category); }
   // Of one unit; all zero for one that has nothing.
   BytesByCategory of_unit(std::string_view name) const;
@@ -64,7 +69,7 @@ struct MemoryUsage {
 
 // The largest total so far and when it was reached.
 struct MemoryPeak {
-  MemoryUsage usage = {};
+  MemoryUsage usage = {};    // at that moment
   std::int64_t step = 0;     // as MemoryMoment of the thread that allocated
   std::string phase = {};    // likewise
   std::string unit = {};     // that was computing
@@ -73,10 +78,10 @@ struct MemoryPeak {
 
 // Of the time between two calls of MemoryTracker::take_interval.
 struct MemoryInterval {
-  std::int64_t peak_time_ns = 0;
-  BytesByCategory peak = {};  // where the total was largest
-  std::int64_t now_ns = 0;
-  BytesByCategory now = {};
+  std::int64_t peak_time_ns = 0;  // monotonic_ns() where the total was largest
+  BytesByCategory peak = {};      // at that moment
+  std::int64_t now_ns = 0;        // monotonic_ns() at its end
+  BytesByCategory now = {};       // at its end
 };
 
 // The memory tracker: bytes alive by category and unit, exact at every moment, the peak with what it
@@ -99,22 +104,24 @@ class MemoryTracker {
 
   // Memory without an address of its own; see MemoryCharge. charge() may throw MemoryLimitError.
   void charge(MemoryLabel label, std::uint64_t bytes);
+  // Takes off what charge() put.
   void discharge(MemoryLabel label, std::uint64_t bytes) noexcept;
 
   // Bytes in memory-mapped files that stand in for memory: apart from the totals and the limit, since the
   // kernel writes them out and takes their memory when it needs it.
   void add_file_bytes(std::uint64_t bytes) { file_bytes_ += bytes; }
+  // Takes off what add_file_bytes() put.
   void remove_file_bytes(std::uint64_t bytes) noexcept { file_bytes_ -= bytes; }
-  std::uint64_t file_bytes() const { return file_bytes_; }
+  std::uint64_t file_bytes() const { return file_bytes_; }  // now
 
   // Beyond this, add() and charge() throw; nothing is without limit. What is alive already stays.
   void set_limit(std::optional<Bytes> limit);
-  std::optional<Bytes> limit() const;
+  std::optional<Bytes> limit() const;  // empty: none
 
-  std::uint64_t total() const;
-  std::uint64_t peak_total() const;
-  MemoryUsage usage() const;
-  MemoryPeak peak() const;
+  std::uint64_t total() const;       // bytes alive now
+  std::uint64_t peak_total() const;  // the largest total
+  MemoryUsage usage() const;         // what is alive now
+  MemoryPeak peak() const;           // what was alive at the largest total
   // The peak starts anew from what is alive.
   void reset_peak();
 
@@ -179,7 +186,9 @@ class MemoryCharge {
   MemoryCharge() = default;
   // Throws MemoryLimitError. Without a unit it is this thread's innermost one's.
   MemoryCharge(MemoryCategory category, Bytes bytes, std::optional<MemoryUnit> unit = {});
+  // Takes the other's charge over.
   MemoryCharge(MemoryCharge&& other) noexcept;
+  // Gives up its own charge and takes the other's over.
   MemoryCharge& operator=(MemoryCharge&& other) noexcept;
   ~MemoryCharge();
 

@@ -47,9 +47,11 @@ class MemoryMeter {
 
   // Looks now and returns the largest value seen so far. Tens of microseconds without such an allocator.
   Bytes sample();
+  // Largest value seen by sample().
   Bytes peak() const { return peak_; }
-  // Largest sum of PSS seen by sample_pss().
+  // Looks at the process's PSS (smaps_rollup) now and returns the largest seen so far.
   Bytes sample_pss();
+  // Largest value seen by sample_pss().
   Bytes peak_pss() const { return peak_pss_; }
 
  private:

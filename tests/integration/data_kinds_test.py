@@ -66,7 +66,7 @@ def test_texts_are_tokenized_as_hugging_face_does_and_trained_on(rondo, tmp_path
 
     # What is read from the files is what is read from the text itself.
     (tmp_path / "one.txt").write_text(texts[0])
-    done(rondo("tokenize", "one.txt", "-o", "one", "--tokenizer", "tokenizer.json", "--set", "eos-token-id=none"))
+    done(rondo("tokenize", "one.txt", "-o", "one", "--tokenizer", "tokenizer.json", "--eos-token", "none"))
     done(rondo("train", *GPT, "--data", "one", "--steps", 4, "--run-dir", "a", "--log-every", 1))
     done(rondo("train", *GPT, "--data", "one.txt", "--tokenizer", "tokenizer.json", "--steps", 4, "--run-dir", "b", "--log-every", 1))
     assert losses(tmp_path / "a") == losses(tmp_path / "b")

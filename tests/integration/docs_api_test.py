@@ -130,13 +130,14 @@ def tree(repository, tmp_path):
     """A project with the scripts and two public headers, whose documentation scripts/docs_api.sh writes."""
     root = tmp_path / "project"
     shutil.copytree(repository / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in ("docs", "rondo/base"):
+    for folder in ("docs", "rondo/base", "rondo/extend"):
         (root / folder).mkdir(parents=True)
     shutil.copy(repository / "docs" / "Doxyfile", root / "docs")
     shutil.copy(repository / "rondo" / "base" / "version.h", root / "rondo" / "base")
     (root / "docs" / "api.md").write_text("# The C++ interface\n")
-    (root / "rondo" / "core.hpp").write_text('#include "rondo/base/one.h"\n')
-    (root / "rondo" / "rondo.hpp").write_text('#include "rondo/base/two.h"\n#include "rondo/core.hpp"\n')
+    (root / "rondo" / "core.h").write_text('#include "rondo/base/one.h"\n')
+    (root / "rondo" / "rondo.h").write_text('#include "rondo/base/two.h"\n#include "rondo/core.h"\n')
+    (root / "rondo" / "extend" / "engine.h").write_text("")
     (root / "rondo" / "base" / "one.h").write_text(header("one"))
     (root / "rondo" / "base" / "two.h").write_text(header("two"))
     return root

@@ -62,7 +62,7 @@ def test_nothing_is_dropped_without_a_capacity(train, tmp_path):
     ([*EXPERTS, "--mesh", "expert=3", "--global-batch-size", 9], 3, ["4 experts", "3 ranks"]),
     ([*EXPERTS, "--mesh", "expert=2", "--strategy", "zero1"], 2, ["zero1", "expert=2"]),
     (["--mesh", "expert=2"], 2, ["--experts"]),
-    (["--experts", 4, "--set", "experts-per-token=3"], 1, ["--set", "experts-per-token=3"]),
+    (["--experts", 4, "--set", "experts-per-token=3"], 1, ["experts-per-token 3", "from 1 to 2"]),
     (["--set", "experts-per-token=2"], 1, ["experts-per-token", "--experts"]),
     (["--experts", 4, "--set", "capacity-factor=-1"], 1, ["capacity-factor", "-1"]),
     (["--experts", 1, "--set", "experts-per-token=2"], 1, ["2 experts", "1"]),

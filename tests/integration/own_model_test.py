@@ -269,8 +269,9 @@ def test_a_parameter_that_nothing_uses_is_told_with_a_flag_that_is_there(train, 
     refused = train("unused.pt", *words)
     assert refused.returncode == 2 and "spare.weight" in refused.stderr, refused.stderr
     assert "--find-unused-parameters" in refused.stderr
-    for flag in ["--find-unused-parameters", *(["--set", "static-graph=true"] if "ddp" in flags else [])]:
-        result = rondo_result(train("unused.pt", *words, flag, "--run-dir", tmp_path / flag.strip("-")))
+    ways = [["--find-unused-parameters"], *([["--set", "static-graph=true"]] if "ddp" in flags else [])]
+    for way in ways:
+        result = rondo_result(train("unused.pt", *words, *way, "--run-dir", tmp_path / way[-1].strip("-")))
         assert "after step 2" in result
 
 

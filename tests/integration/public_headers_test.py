@@ -1,20 +1,35 @@
-"""What a program of somebody else's may include: rondo/rondo.hpp, the headers that it lists, and nothing that gets in its way."""
+"""What a program of somebody else's may include: rondo/*.h and rondo/extend/*.h, and nothing that gets in its way."""
+import pathlib
 import re
-import subprocess
+import sys
 
+import pytest
 from building import cached, must
 
-LISTS = ["rondo/core.hpp", "rondo/rondo.hpp"]
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
+import install_headers  # noqa: E402
+
+
+def libtorch_of(rondo_bin):
+    torch = cached(rondo_bin, "FIND_PACKAGE_MESSAGE_DETAILS_Libtorch").split("]")[0].strip("[")
+    return ["-isystem", f"{torch}/include", "-isystem", f"{torch}/include/torch/csrc/api/include"]
+
+
 INCLUDE = re.compile(r'^#include "(rondo/.*)"', re.MULTILINE)
-MARK = "// Internal to rondo"
 
 
 def includes(path):
     return INCLUDE.findall(path.read_text())
 
 
+def lists(repository):
+    """The public headers as a program includes them."""
+    return sorted(str(path.relative_to(repository)) for folder in ("rondo", "rondo/extend") for path in (repository / folder).glob("*.h"))
+
+
 def public_headers(repository):
-    return {header for each in LISTS for header in includes(repository / each) if header not in LISTS}
+    """The headers of the sources that these include."""
+    return {header for each in lists(repository) for header in includes(repository / each)} - set(lists(repository))
 
 
 def with_what_they_include(repository, headers):
@@ -71,27 +86,49 @@ def test_what_public_headers_name_is_public(repository):
     assert [f"{path} names {each} of {where[each]}" for path in sorted(public) for each in headers[path].named(where) & hidden] == []
 
 
-def test_public_headers_and_what_they_include_are_installed_and_nothing_else(repository, installed):
+def test_few_headers_are_installed(repository, installed):
+    there = sorted(str(path.relative_to(installed / "include")) for path in (installed / "include").rglob("*") if path.is_file())
+    assert there == lists(repository)
+    outside = [header for header in there if not header.startswith("rondo/extend/")]
+    assert len(outside) <= 15 and len(there) - len(outside) <= 15
+
+
+def test_installed_headers_have_the_text_of_the_sources_once(repository, installed):
+    texts = "".join((installed / "include" / header).read_text() for header in lists(repository))
+    parts = re.findall(r"^// (rondo/\S+/\S+?\.h)(: internal)?", texts, re.MULTILINE)
     public = public_headers(repository)
-    there = {str(path.relative_to(installed / "include")) for path in (installed / "include").rglob("*") if path.is_file()}
-    assert there == with_what_they_include(repository, [*LISTS, *public])
-    unmarked = {header for header in there if not (installed / "include" / header).read_text().startswith(MARK)}
-    assert unmarked == public | set(LISTS)
-    for header in there:
-        text = (installed / "include" / header).read_text()
-        assert text.endswith((repository / header).read_text()), f"{header} was changed by its installation"
+    assert sorted(path for path, _ in parts) == sorted(with_what_they_include(repository, lists(repository)) - set(lists(repository)))
+    assert {path for path, mark in parts if not mark} == public
+    for path in public:
+        last = [line for line in (repository / path).read_text().splitlines() if line and not line.startswith("#")][-2]
+        assert last in texts, path
+
+
+def test_a_public_header_without_a_place_is_an_error(repository, tmp_path):
+    for folder in ("rondo", "rondo/extend"):
+        (tmp_path / folder).mkdir()
+        for path in (repository / folder).glob("*.h"):
+            (tmp_path / folder / path.name).write_text("#pragma once\n")
+    install_headers.installed_headers(tmp_path)
+    (tmp_path / "rondo" / "nn.h").write_text('#pragma once\n#include "rondo/train.h"\n')
+    with pytest.raises(ValueError, match="rondo/nn.h includes rondo/train.h, which comes later"):
+        install_headers.installed_headers(tmp_path)
+    (tmp_path / "rondo" / "new.h").touch()
+    with pytest.raises(ValueError, match="new.h"):
+        install_headers.installed_headers(tmp_path)
 
 
 def test_examples_include_installed_headers_only(repository, installed):
     sources = [path for path in (installed / "share" / "rondo" / "examples").rglob("*") if path.suffix in (".cpp", ".h")]
     assert {path.name for path in (repository / "examples").glob("*.cpp")} <= {path.name for path in sources}
-    public = public_headers(repository)
-    assert [f"{path.name} includes {header}" for path in sources for header in includes(path) if header not in public] == []
+    there = lists(repository)
+    assert [f"{path.name} includes {header}" for path in sources for header in includes(path) if header not in there] == []
 
 
-def test_core_needs_no_libtorch(installed, tmp_path):
+@pytest.mark.parametrize("header", ["rondo/core.h", "rondo/extend/options.h", "rondo/extend/algorithm.h"])
+def test_core_needs_no_libtorch(installed, tmp_path, header):
     source = tmp_path / "core.cpp"
-    source.write_text("#include <rondo/core.hpp>\nint main() { return rondo::env::discover_process().rank; }\n")
+    source.write_text(f"#include <rondo/core.h>\n#include <{header}>\nint main() {{ return rondo::env::discover_process().rank; }}\n")
     must("c++", "-std=c++20", "-fsyntax-only", "-I", installed / "include", source)
 
 
@@ -100,19 +137,16 @@ NAMES = ["str", "join", "split", "trim", "name", "median", "printable", "parse_i
          "divide_rounding_up"]
 
 
-def test_helpers_are_not_in_the_namespace_of_users(rondo_bin, installed, tmp_path):
+def test_helpers_are_not_in_the_namespace_of_users(repository, rondo_bin, installed, tmp_path):
     source = tmp_path / "names.cpp"
     own = "".join(f"template <class... Values> int {name}(const Values&...) {{ return 1; }}\n" for name in NAMES)
     calls = "".join(f"  sum += {name}(1, rondo::Bytes{{}}, rondo::Error(\"\"));\n" for name in NAMES)
     version = "static_assert(RONDO_VERSION_MAJOR * 10000 + RONDO_VERSION_MINOR * 100 + RONDO_VERSION_PATCH >= 100);\n"
-    source.write_text(f"#include <rondo/rondo.hpp>\n{version}{own}using namespace rondo;\n"
+    extensions = "".join(f"#include <{header}>\n" for header in lists(repository) if "/extend/" in header)
+    source.write_text(f"{extensions}#include <rondo/rondo.h>\n{version}{own}using namespace rondo;\n"
                       "torch::optim::AdamW* optimizer = nullptr;\n"
                       f"int main() {{\n  int sum = 0;\n{calls}  return sum == {len(NAMES)} ? 0 : 1;\n}}\n")
-    torch = cached(rondo_bin, "FIND_PACKAGE_MESSAGE_DETAILS_Libtorch").split("]")[0].strip("[")
-    result = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", installed / "include", "-isystem", f"{torch}/include",
-                             "-isystem", f"{torch}/include/torch/csrc/api/include", source],
-                            capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
+    must("c++", "-std=c++20", "-fsyntax-only", "-I", installed / "include", *libtorch_of(rondo_bin), source)
 
 
 def test_the_version_is_one(repository, rondo_bin):

@@ -325,7 +325,7 @@ def test_configuration_files_that_cannot_be(train, tmp_path):
     config = tmp_path / "config.json"
     usage_error(train("--config", tmp_path / "none.json"), "none.json")
     config.write_text("not json")
-    usage_error(train("--config", config), "config.json", "JSON object")
+    usage_error(train("--config", config), "config.json:1", "not valid JSON")
     config.write_text('{"leraning_rate": 1}')
     usage_error(train("--config", config), "leraning_rate")
 

@@ -12,6 +12,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <rondo/rondo.h>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -21,7 +22,6 @@
 #include <iostream>
 #include <map>
 #include <optional>
-#include <rondo/rondo.hpp>
 #include <thread>
 
 #include "rondo/backend/card_engine.h"

@@ -125,7 +125,7 @@ def output(place, writer):
 
     def write(name, target, code):
         here = {"OUT": str(target), "NEW": f"new {name}"}
-        end = place.run([here.get(word, word) for word in words], home)
+        end = place.run([here.get(word, word.replace("=OUT", f"={target}")) for word in words], home)
         found.extend(f"{name}: {what}" for what in judge.complaints(end, (target.name,), 4 * GIB))
         if end.code != code:
             found.append(f"{name}: ended with {end.code}, expected {code}: {end.err[-300:]}")

@@ -1,7 +1,7 @@
 // The same model for rondo's programs, in a shared module:
 //
 //   make train-module     rondo train --model build/lib@PROJECT@_model.so:make_model --data data.csv
-#include <rondo/models/model_module.h>
+#include <rondo/extend/model.h>
 #include "net.h"
 
 // What the data decides (input_shape, classes) and --model-config are in request.config.

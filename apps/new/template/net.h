@@ -1,6 +1,6 @@
 #pragma once
 
-#include <rondo/nn/unit.h>
+#include <rondo/nn.h>
 #include <torch/torch.h>
 #include <string>
 #include <vector>

@@ -2,11 +2,11 @@
 //
 //   make train                                      two processes on this machine
 //   rondo run -n 2 build/train --strategy zero3     another strategy: rondo train --help lists their names
+#include <rondo/rondo.h>
 #include <torch/torch.h>
 #include <exception>
 #include <iostream>
 #include <memory>
-#include <rondo/rondo.hpp>
 #include <string>
 #include "net.h"
 

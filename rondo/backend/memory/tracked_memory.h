@@ -14,6 +14,7 @@ void install_cpu_allocator(c10::Allocator& source);
 
 // For memory behind tensors that comes past the CPU allocator: tracked where memory is tracked.
 void track_block(const void* block, std::uint64_t bytes);
+// Takes a block of track_block() off, before its memory is given back.
 void untrack_block(const void* block) noexcept;
 
 // Says what the memory behind `tensor` is for, all of it where several tensors are views of one. Tensors that

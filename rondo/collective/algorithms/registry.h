@@ -9,9 +9,9 @@ namespace rondo::collective {
 
 // A way to run collectives. Functions of the request alone: no communication, no state, any thread.
 struct Algorithm {
-  std::string name;
-  std::string summary;  // one line, for people
-  std::vector<OperationKind> operations;
+  std::string name;                       // as --algorithm takes it
+  std::string summary;                    // one line, for people
+  std::vector<OperationKind> operations;  // for which it makes plans
   // The steps of request.rank. Called for operations of the list, with a request that make_plan has checked.
   Plan (*plan)(const PlanRequest&);
   // What the closed forms of docs/algorithms.md say for request.rank. Exact where the elements divide evenly.
@@ -19,22 +19,24 @@ struct Algorithm {
   // Whether its own plans add all ranks' numbers in the order of ranks in one step.
   bool adds_in_rank_order = false;
 
+  // Whether `operations` has it.
   bool has(OperationKind operation) const;
 };
 
-// One file each, of the same name.
-Algorithm naive();
-Algorithm all_to_all();
-Algorithm reduce_broadcast();
-Algorithm ring();
-Algorithm halving_doubling();
-Algorithm double_binary_tree();
-Algorithm torus_2d();
-Algorithm hierarchical();
-Algorithm direct();
+// The algorithms of docs/algorithms.md, one file each, of the same name.
+Algorithm naive();               // gathered and added at one rank
+Algorithm all_to_all();          // each rank adds one part of all, and sends it to all
+Algorithm reduce_broadcast();    // to one rank along a binomial tree, and back
+Algorithm ring();                // around a ring, a piece a rank
+Algorithm halving_doubling();    // recursive halving, then doubling
+Algorithm double_binary_tree();  // two trees, each with half of the data
+Algorithm torus_2d();            // rings along rows and columns
+Algorithm hierarchical();        // within hosts and between them
+Algorithm direct();              // each rank reads all and adds on its own
 
 // All algorithms, in the order in which they are listed to users.
 const std::vector<Algorithm>& algorithms();
+// Their names, in the same order.
 std::vector<std::string> algorithm_names();
 // Throws UsageError that names what there is.
 const Algorithm& find_algorithm(const std::string& name);

@@ -10,14 +10,16 @@ namespace rondo {
 // Divides and all-reduces: the same gradients as without a hook.
 CommHook allreduce_hook(const Group& group);
 
-// All-reduces in float16 or bfloat16, half the bytes of float32: converted, divided, added by the engine in
+// All-reduces in float16, half the bytes of float32: converted, divided, added by the engine in
 // that type, converted back. Magnitudes above 65504 become infinite in float16. Buckets that hold no
 // floating-point numbers are all-reduced as they are.
 CommHook fp16_compress_hook(const Group& group);
+// The same in bfloat16.
 CommHook bf16_compress_hook(const Group& group);
 
-// Around any hook: it sees, and communicates, the bucket in float16 or bfloat16.
+// Around any hook: it sees, and communicates, the bucket in float16.
 CommHook fp16_compress_wrapper(CommHook hook);
+// The same in bfloat16.
 CommHook bf16_compress_wrapper(CommHook hook);
 
 // Communicates nothing, so ranks drift apart: shows how fast training would be without communication.
@@ -27,8 +29,9 @@ CommHook noop_hook();
 BucketFuture start_average(const Group& group, const at::Tensor& tensor);
 // For hooks: starts the sum.
 BucketFuture start_sum(const Group& group, const at::Tensor& tensor);
-// The same two over an engine.
+// The same over an engine.
 BucketFuture start_average(c10d::Backend& engine, const at::Tensor& tensor);
+// For hooks: starts the sum over an engine.
 BucketFuture start_sum(c10d::Backend& engine, const at::Tensor& tensor);
 
 }  // namespace rondo

@@ -13,16 +13,16 @@ namespace rondo {
 
 // PyTorch's names and defaults (PowerSGDState), without the batching of equal shapes.
 struct PowerSgdOptions {
-  std::int64_t matrix_approximation_rank = 1;
+  std::int64_t matrix_approximation_rank = 1;  // number of columns of P and Q
   // Backward passes with a plain all-reduce before compression begins; with error feedback or warm start at
   // least 2, because buckets are laid out anew after the first.
   std::int64_t start_iter = 1000;
   // A matrix is compressed when that saves more than this factor.
   double min_compression_rate = 2;
-  bool use_error_feedback = true;
-  bool warm_start = true;
-  double orthogonalization_epsilon = 0;
-  std::uint32_t random_seed = 0;
+  bool use_error_feedback = true;        // adds what a step left out to the next one's gradients
+  bool warm_start = true;                // begins with the last step's Q
+  double orthogonalization_epsilon = 0;  // added to the norm of a column
+  std::uint32_t random_seed = 0;         // of the first Q
 };
 
 // Gradients as products of low-rank matrices: M (n x m) travels as P (n x rank) and Q (m x rank) with M ~ P
@@ -40,20 +40,24 @@ class PowerSgdState {
   // Throws UsageError when an option is out of range.
   PowerSgdState(Group group, const PowerSgdOptions& options);
 
+  // Starts the mean of the bucket over the ranks, as a hook.
   BucketFuture run(const GradBucket& bucket);
 
+  // How much less has travelled.
   struct CompressionStats {
-    double rate = 0;  // before / after; 0 before compression has begun
-    std::int64_t elements_before = 0;
-    std::int64_t elements_after = 0;
+    double rate = 0;                   // before / after; 0 before compression has begun
+    std::int64_t elements_before = 0;  // of gradients
+    std::int64_t elements_after = 0;   // that travelled
   };
   // Over all steps since compression began.
   CompressionStats compression_stats() const;
 
+  // As given.
   const PowerSgdOptions& options() const { return options_; }
 
-  // See CommHook. restore() throws DataError for what save() did not make.
+  // See CommHook.
   CommState save() const;
+  // See CommHook. Throws DataError for what save() did not make.
   void restore(const CommState& state);
 
  private:
@@ -89,7 +93,9 @@ class PowerSgdState {
   std::map<std::size_t, Memory> memories_;  // by bucket
 };
 
+// The hook of a state that the caller looks at.
 CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);
+// The hook with a state of its own. Throws UsageError when an option is out of range.
 CommHook power_sgd_hook(const Group& group, const PowerSgdOptions& options = {});
 
 }  // namespace rondo

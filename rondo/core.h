@@ -1,8 +1,8 @@
 #pragma once
 
-// The part of rondo that needs no libtorch: find_package(rondo COMPONENTS core), rondo::core. Headers that
-// this file or rondo/rondo.hpp includes are the public ones: documented by `make docs-api`, installed as they
-// are.
+// The part of rondo that needs no libtorch (find_package(rondo COMPONENTS core), rondo::core): errors, sizes,
+// times, the environment of a job, programs that start their own processes, schedules of pipelines, and
+// functions handed out to workers.
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
@@ -14,10 +14,6 @@
 #include "rondo/env/identity.h"
 #include "rondo/env/mesh.h"
 #include "rondo/launch/spawn.h"
-#include "rondo/memory/scope.h"
-#include "rondo/options/declaration.h"
-#include "rondo/options/option.h"
-#include "rondo/options/option_table.h"
 #include "rondo/pipeline/drawing.h"
 #include "rondo/pipeline/schedule.h"
 #include "rondo/pipeline/simulation.h"

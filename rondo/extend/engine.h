@@ -1,0 +1,8 @@
+#pragma once
+
+// Engines of communication of one's own, compiled in or loaded from a module.
+#include "rondo/backend/engine/job_objects.h"
+#include "rondo/backend/engine/module.h"
+#include "rondo/backend/engine/request.h"
+#include "rondo/backend/engine/traits.h"
+#include "rondo/backend/registry.h"
