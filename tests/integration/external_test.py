@@ -4,6 +4,7 @@ The builds are kept in build/external-*, so that a later run only checks that no
 """
 import importlib.util
 import os
+import re
 import shutil
 import sys
 
@@ -62,11 +63,23 @@ def check_train(folder, rondo):
         check_two_ranks("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", folder / "train")
 
 
+def check_extend(folder, rondo):
+    """One of each thing that can be added is used."""
+    out = must(rondo, "run", "-n", "2", folder / "extend", env=without_launcher())
+    assert "engine: communicator 'world'" in out
+    assert "algorithm: sum 3" in out      # 1 and 2
+    assert "hook: gradient 1.5" in out    # their mean
+    assert "callback: 60 steps" in out
+    loss = float(re.search(r"strategy, data set, model and optimizer: loss ([\d.]+)", out)[1])
+    assert loss < 0.5, out                # ln 2 is 0.69
+
+
 def test_find_package_after_install(repository, rondo_bin, installed, libtorch):
     definitions = [f"-DCMAKE_PREFIX_PATH={installed}"] + ([f"-DLIBTORCH={libtorch}"] if libtorch else [])
     folder = configure_and_build(repository, rondo_bin, "installed", *definitions)
     check_who(folder)
     check_train(folder, installed / "bin" / "rondo")
+    check_extend(folder, installed / "bin" / "rondo")
 
 
 def test_installed_examples_build(rondo_bin, installed, libtorch):

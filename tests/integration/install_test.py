@@ -165,7 +165,7 @@ def test_a_model_module_is_built_by_the_package_and_trained_by_the_program(insta
     project = tmp_path / "project"
     project.mkdir()
     (project / "mine.cpp").write_text(
-        '#include <torch/torch.h>\n#include <rondo/models/model_module.h>\n'
+        '#include <torch/torch.h>\n#include <rondo/extend/model.h>\n'
         'extern "C" void make_model(const rondo::ModelRequest& request, rondo::Model& model) {\n'
         '  const int classes = request.config.at("classes").get<int>();\n'
         '  torch::nn::Sequential net(torch::nn::Linear(2, 8), torch::nn::Tanh(), torch::nn::Linear(8, classes));\n'
