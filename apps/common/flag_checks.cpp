@@ -10,6 +10,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/env/device_name.h"
 
 namespace rondo {
 namespace {
@@ -71,6 +72,13 @@ CLI::Validator accepted_by(std::function<void(const std::string&)> check) {
         }
       },
       "");
+}
+
+CLI::Option* add_device_flag(CLI::App& app, std::string& device) {
+  return app
+      .add_option("--device", device, "Where tensors live: auto (cuda if there is one), cpu, cuda or cuda:N")
+      ->check(accepted_by([](const std::string& text) { parse_device_name(text, "device"); }))
+      ->capture_default_str();
 }
 
 }  // namespace rondo

@@ -19,4 +19,17 @@ CLI::Validator existing_path();
 // A value that `check` takes: its UsageError is the flag's error.
 CLI::Validator accepted_by(std::function<void(const std::string&)> check);
 
+// Adds `--device`, which takes the names of rondo/env/device_name.h; `device` holds the default.
+CLI::Option* add_device_flag(CLI::App& app, std::string& device);
+
+// --json: where write_json() puts the result.
+inline void add_json_flag(CLI::App& app, std::string& target) {
+  app.add_option("--json", target, "Write the result to FILE, or '-' for standard output");
+}
+
+// How often the systems of a benchmark take their turns.
+inline void add_turns_flag(CLI::App& app, const char* name, int& turns, const char* help) {
+  app.add_option(name, turns, help)->check(between(1, 1000));
+}
+
 }  // namespace rondo

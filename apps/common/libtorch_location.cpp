@@ -5,7 +5,6 @@
 #include <map>
 #include <sstream>
 
-#include "apps/common/path_list.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 

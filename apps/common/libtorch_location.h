@@ -5,7 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "rondo/base/text.h"
+
 namespace rondo {
+
+// "a/b, c": for messages that say where something was looked for.
+inline std::string path_list(const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::string> texts;
+  for (const std::filesystem::path& path : paths) texts.push_back(path.string());
+  return join(texts, ", ");
+}
 
 // Which libtorch the programs of rondo load. Torch-free: what looks here is started before anything that
 // links it, because the dynamic linker's own message names one library and no folder.

@@ -17,7 +17,6 @@
 
 #include "apps/common/child_output.h"
 #include "apps/common/libtorch_location.h"
-#include "apps/common/path_list.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"

@@ -6,7 +6,7 @@
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
 #include "apps/train/job.h"
-#include "apps/train/opened_run.h"
+#include "apps/train/trained_run.h"
 #include "apps/train/trainer_setup.h"
 #include "rondo/base/error.h"
 #include "rondo/observe/progress.h"

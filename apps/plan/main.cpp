@@ -16,7 +16,7 @@
 #include "rondo/cost/profile_json.h"
 #include "rondo/format/file.h"
 #include "rondo/format/run_directory.h"
-#include "rondo/parallel/served_mesh_options.h"
+#include "rondo/parallel/declared_strategies_options.h"
 #include "rondo/plan/mesh/mesh_plan.h"
 #include "rondo/plan/plan_file.h"
 

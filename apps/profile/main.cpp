@@ -5,11 +5,10 @@
 #include <filesystem>
 
 #include "apps/common/command_line.h"
-#include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
+#include "apps/common/job_flags.h"
 #include "apps/common/matmul_setup.h"
-#include "apps/common/process_flag.h"
-#include "apps/train/rank_failure.h"
+#include "apps/train/rank.h"
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/job_error.h"

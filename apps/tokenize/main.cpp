@@ -8,8 +8,7 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
-#include "apps/tokenize/documents.h"
-#include "apps/tokenize/shard_writer.h"
+#include "apps/tokenize/shards.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/byte_pairs.h"

@@ -1,4 +1,4 @@
-#include "apps/train/choices.h"
+#include "apps/train/flags.h"
 
 #include "rondo/backend/engine_folders.h"
 #include "rondo/data/data_options.h"

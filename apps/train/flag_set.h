@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/train/choices.h"
 #include "apps/train/flags.h"
 
 namespace rondo {

@@ -7,12 +7,60 @@
 #include <string>
 #include <vector>
 
-#include "apps/train/choices.h"
-#include "apps/train/trainer_flags.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/env/mesh.h"
+#include "rondo/options/declaration.h"
+#include "rondo/options/option_table.h"
 #include "rondo/train/training_options.h"
 
 namespace rondo {
+
+// Parts that a training can be put together from. A program may add strategies and engines of its own.
+struct TrainChoices {
+  std::vector<Declaration> strategies;
+  std::vector<Declaration> models;
+  std::vector<Declaration> data_kinds;
+  std::vector<Declaration> engines;
+};
+
+// All that rondo has.
+TrainChoices built_in_choices();
+
+// A flag that chooses one of several entries, which bring flags of their own.
+struct Choice {
+  const char* flag;
+  std::vector<Declaration> TrainChoices::*entries;
+};
+inline constexpr Choice kChoices[] = {{"strategy", &TrainChoices::strategies},
+                                      {"model", &TrainChoices::models},
+                                      {"data-kind", &TrainChoices::data_kinds},
+                                      {"backend", &TrainChoices::engines}};
+
+// Options of `rondo train` for metrics, epochs and what happens alongside training.
+struct TrainerFlags {
+  std::int64_t steps_per_epoch = 0;
+  std::vector<std::string> metrics;
+  std::vector<std::string> class_weights;
+  bool restore_best = false;
+  std::string best_of;
+  std::int64_t reduce_on_plateau = 0;
+  bool terminate_on_nan = false;
+  std::int64_t gradient_norm_every = 0;
+  double average_weights = 0;
+  std::string csv_log;
+  std::string json_log;
+  std::string preemption_file;
+  std::string prometheus;
+  std::int64_t trace_after = 0;
+  std::vector<std::string> log_to = {"tensorboard"};
+  std::string mlflow_dir;
+  std::int64_t histograms_every = 0;
+  std::string peak_flops;
+};
+
+// They as flags, in groups of their own.
+OptionsOf<TrainerFlags> trainer_flags_table();
 
 // Where an option's value comes from, other than its default. A later source overrides an earlier one.
 enum class OptionSource { file, set, flag };
@@ -20,6 +68,9 @@ struct OptionOrigin {
   OptionSource source;
   std::string place = {};  // of a file: "run.toml:4"
 };
+
+// Environment variable in which a rank finds the command that was typed, as a shell reads it.
+inline constexpr const char* kCommandVariable = "RONDO_COMMAND";
 
 // What `rondo train` can be told; see flags.cpp for the meaning of each.
 struct TrainFlags : TrainerFlags {
@@ -161,5 +212,16 @@ Mesh mesh_of(const TrainFlags& flags, int world_size);
 std::string strategy_of_auto(bool several_processes);
 // The strategy's name with "auto" replaced.
 std::string strategy_name(const TrainFlags& flags, int world_size);
+
+// Returns the result of `use`, which uses the value of `flag`. A library function that `use` calls knows no
+// flags: its UsageError is thrown with the flag and its value in front.
+template <class Use>
+auto use_flag(const std::string& flag, const std::string& value, const Use& use) {
+  try {
+    return use();
+  } catch (const UsageError& error) {
+    throw UsageError(str(flag, " ", value, ": ", error.what()));
+  }
+}
 
 }  // namespace rondo

@@ -20,4 +20,8 @@ std::string help_about(const FlagSet& flags, const std::string& name);
 // "models", "data_kinds", "engines": [{name, aliases, summary, flags}]}.
 nlohmann::ordered_json help_as_json(const FlagSet& flags);
 
+// Returns every option with its value and origin (default, file and line, --set or flag) as a TOML file that
+// --config reads.
+std::string config_text(const FlagSet& set, const TrainFlags& flags);
+
 }  // namespace rondo

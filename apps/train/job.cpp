@@ -3,15 +3,18 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "apps/common/command_line.h"
-#include "apps/train/flag_error.h"
-#include "apps/train/init_weights.h"
+#include "apps/train/flags.h"
 #include "rondo/base/error.h"
 #include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/pretrained.h"
+#include "rondo/checkpoint/weights.h"
 #include "rondo/data/mixture.h"
 #include "rondo/data/open.h"
 #include "rondo/models/model.h"
@@ -23,6 +26,49 @@
 
 namespace rondo {
 namespace {
+
+// Loads weights from model.safetensors in `folder`, that of --from-pretrained, whose tensors `names` relates
+// to the model's. With `say` it prints what is new in the model and what was left unused. Throws DataError
+// where the folder has no such file, and as load_pretrained().
+void load_init_weights(const std::string& folder, const Model& model, const PretrainedNames& names,
+                       bool say) {
+  const std::optional<std::filesystem::path> file = weights_in_folder(folder);
+  if (!file) {
+    throw DataError(str("--from-pretrained ", folder,
+                        " has no model.safetensors and no model.safetensors.index.json; in Python: "
+                        "model.save_pretrained(FOLDER, safe_serialization=True)"));
+  }
+  const PretrainedReport report = load_pretrained(*file, named_tensors(*model.module), names);
+  if (!say) return;
+  if (!report.missing_parts.empty())
+    std::cerr << "newly initialised, not in " << file->string() << ": " << join(report.missing_parts, " ")
+              << "\n";
+  if (!report.unused.empty())
+    std::cerr << "not used of " << file->string() << ": " << join(report.unused, " ") << "\n";
+}
+
+// Does what --init-from asks, by the rules of init-rename; nothing without that flag. With `say` it prints
+// what
+// --init-strict=false left as it was. Throws UsageError for a rule that is none, DataError as load_weights()
+// and load_partial_weights().
+void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
+  const bool is_partial = !flags.init_rename.empty() || !flags.init_strict;
+  if (flags.init_weights.empty()) {
+    if (is_partial)
+      throw UsageError("init-rename and --init-strict=false have no effect without --init-from");
+    return;
+  }
+  const NamedTensors tensors = named_tensors(*model.module);
+  if (!is_partial) {
+    load_weights(flags.init_weights, tensors);
+    return;
+  }
+  std::vector<RenameRule> rules;
+  for (const std::string& text : flags.init_rename)
+    rules.push_back(use_flag("init-rename", text, [&] { return parse_rename_rule(text); }));
+  const WeightsReport report = load_partial_weights(flags.init_weights, tensors, rules, !flags.init_strict);
+  if (say) std::cerr << flags.init_weights << ": " << to_text(report) << "\n";
+}
 
 nlohmann::json parse_model_config(const std::string& text_or_file) {
   if (text_or_file.empty()) return nlohmann::json::object();

@@ -1,5 +1,4 @@
-#include "apps/train/launch.h"
-
+// The program `rondo-train`: understands the command line and starts the training.
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,8 +10,9 @@
 
 #include "apps/common/libtorch_location.h"
 #include "apps/common/matmul_setup.h"
-#include "apps/train/new_run_directory.h"
+#include "apps/train/run_folder.h"
 #include "apps/train/stop_signals.h"
+#include "apps/train/train_command_line.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -179,8 +179,9 @@ void say_that_tasks_are_idle(const TrainFlags& flags) {
       *tasks);
 }
 
-}  // namespace
-
+// Becomes the worker program (this process is a rank already, or the only one), or starts --nproc-per-node of
+// them and waits. `arguments` are the command line's, without the program. Returns the exit code. Throws
+// UsageError, or Error when the worker program is missing.
 int start_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
   handle_further_signals(flags.signals_to_handle);
   const bool evaluates = env::is_evaluator(env::process_environment());
@@ -233,4 +234,13 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   return run_printing_result(flags, std::move(options));
 }
 
+}  // namespace
 }  // namespace rondo
+
+int main(int argc, char** argv) {
+  rondo::end_on_stop_signals();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  return rondo::TrainCommandLine(rondo::built_in_choices())
+      .run(argc, argv,
+           [&](const rondo::TrainFlags& flags) { return rondo::start_training(flags, arguments); });
+}

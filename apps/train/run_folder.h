@@ -15,4 +15,26 @@ bool holds_run(const std::filesystem::path& directory);
 // there.
 void refuse_foreign_folder(const std::filesystem::path& directory);
 
+// "runs/<time>-<model>", of now.
+std::string default_run_directory(const std::string& model);
+
+// The directory of a run that was given none, which no other run has.
+class NewRunDirectory {
+ public:
+  // Makes default_run_directory(); where that is there, as of a run that began in the same second, the first
+  // of that name with "-2", "-3", ... behind it that is not. Throws Error when none can be made.
+  explicit NewRunDirectory(const std::string& model);
+  // Removes the directory if nothing has been put into it, and then the one around it if the constructor made
+  // it.
+  ~NewRunDirectory();
+  NewRunDirectory(const NewRunDirectory&) = delete;
+  NewRunDirectory& operator=(const NewRunDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path made_parent_;  // empty: it was there
+};
+
 }  // namespace rondo

@@ -8,7 +8,6 @@
 #include "apps/common/command_line.h"
 #include "apps/common/help_format.h"
 #include "apps/train/help.h"
-#include "apps/train/print_config.h"
 #include "apps/train/run_folder.h"
 #include "rondo/base/error.h"
 #include "rondo/base/printable.h"

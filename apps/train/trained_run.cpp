@@ -3,9 +3,14 @@
 #include <torch/types.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
-#include "apps/train/choices.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/job_flags.h"
+#include "apps/train/flags.h"
 #include "apps/train/job.h"
+#include "apps/train/rank.h"
 #include "apps/train/train_command_line.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
@@ -13,8 +18,12 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/weights.h"
+#include "rondo/env/environment.h"
+#include "rondo/env/identity.h"
 #include "rondo/format/checkpoint_files.h"
+#include "rondo/launch/job.h"
 #include "rondo/models/model_file.h"
+#include "rondo/train/agreement.h"
 
 namespace rondo {
 namespace {
@@ -134,6 +143,83 @@ nlohmann::ordered_json describe_data(const DatasetInfo& info) {
   return {{"kind", info.kind},       {"input_shape", info.input_shape},
           {"classes", info.classes}, {"class_names", info.class_names},
           {"mean", info.mean},       {"deviation", info.deviation}};
+}
+
+void RunArguments::add_model_flags(CLI::App& app) {
+  app.add_option("RUN_DIR", run_dir, "The run directory of a `rondo train`")
+      ->check(existing_path())
+      ->required();
+  app.add_option("--checkpoint", checkpoint, "One of the run's checkpoints; default the newest")
+      ->check(existing_path());
+  app.add_option("--model", model,
+                 "Of a model of your own: FILE.so:FACTORY or FILE.pt, where it is not where the run says");
+}
+
+void RunArguments::add_data_flags(CLI::App& app, const std::string& help_of_data) {
+  app.add_option("--data", data, help_of_data)->check(existing_path());
+  app.add_option("--data-kind", data_kind, "What the data is; default what the run was trained on");
+  add_device_flag(app, device);
+}
+
+void RunArguments::add_batch_size_flag(CLI::App& app, std::int64_t& batch_size) {
+  app.add_option("--batch-size", batch_size, "Samples per rank and forward pass")
+      ->check(positive_number())
+      ->capture_default_str();
+}
+
+TrainedRun RunArguments::open(bool needs_data) const {
+  OptionValues given;
+  if (!model.empty()) given["model"] = model;
+  if (!data_kind.empty()) given["data-kind"] = data_kind;
+  if (!data.empty()) {
+    given["data"] = data;
+    given["validation-fraction"] = "0";
+  }
+  return open_run(run_dir, checkpoint, given, needs_data);
+}
+
+namespace {
+
+int start_processes(int processes, const std::vector<std::string>& words) {
+  setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
+  launch::RunOptions options;
+  options.processes = processes;
+  options.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  options.command.insert(options.command.end(), words.begin(), words.end());
+  return launch::run_job(options);
+}
+
+}  // namespace
+
+void ProcessArguments::add_flags(CLI::App& app) {
+  add_process_flag(app, processes);
+  add_engine_flag(app, backend);
+}
+
+int use_run(const RunArguments& arguments, const ProcessArguments& processes,
+            const std::vector<std::string>& words, const std::function<void(OpenedRun&)>& use) {
+  if (processes.processes > 1 && !env::is_one_of_several(env::process_environment()))
+    return start_processes(processes.processes, words);
+  return record_failures([&] {
+    load_simulated_device(arguments.device);
+    OpenedRun opened;
+    opened.context = init({.backend = processes.backend, .device = arguments.device});
+    opened.device = opened.context.device();
+    try {
+      run_agreed(opened.context, [&] {
+        opened.run = arguments.open(/*needs_data=*/true);
+        opened.data = open_run_data(opened.run);
+        opened.model = load_run_model(opened.run);
+      });
+      if (opened.context.rank() == 0) say_average(opened.run.is_average, opened.run.checkpoint);
+      use(opened);
+    } catch (const JobError&) {
+      stand_by_report(opened.context);
+      throw;
+    }
+    opened.context.shutdown();
+    return 0;
+  });
 }
 
 }  // namespace rondo

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "apps/train/flags.h"
+#include "rondo/backend/context.h"
 #include "rondo/data/open.h"
 #include "rondo/models/model.h"
 
@@ -48,5 +53,44 @@ std::shared_ptr<const Dataset> open_run_data(const TrainedRun& run);
 
 // What data.json says of a data set that is trained on.
 nlohmann::ordered_json describe_data(const DatasetInfo& info);
+
+// Which trained model a program uses, and on what: arguments that evaluate, predict and export share.
+struct RunArguments {
+  std::string run_dir;
+  std::string checkpoint;
+  std::string model;
+  std::string data;
+  std::string data_kind;
+  std::string device = "auto";
+
+  void add_model_flags(CLI::App& app);
+  void add_data_flags(CLI::App& app, const std::string& help_of_data);
+  static void add_batch_size_flag(CLI::App& app, std::int64_t& batch_size);
+  // open_run(). What stands under --data is all for the model to judge.
+  TrainedRun open(bool needs_data) const;
+};
+
+// A trained model and data for it, on each rank of a job.
+struct OpenedRun {
+  Context context;
+  TrainedRun run;
+  std::shared_ptr<const Dataset> data;
+  Model model;  // on the CPU
+  c10::Device device = c10::kCPU;
+};
+
+// How many processes a program runs on, and how they communicate.
+struct ProcessArguments {
+  int processes = 1;
+  std::string backend = "auto";
+
+  void add_flags(CLI::App& app);
+};
+
+// Runs `use` with what `arguments` name: in this process where it is alone or one of several, else in so many
+// new ones of this program with the same words. Failures before `use`, and JobErrors of it, are one error for
+// the job. Returns the exit code.
+int use_run(const RunArguments& arguments, const ProcessArguments& processes,
+            const std::vector<std::string>& words, const std::function<void(OpenedRun&)>& use);
 
 }  // namespace rondo

@@ -8,15 +8,11 @@
 #include <numeric>
 
 #include "apps/common/command_line.h"
-#include "apps/train/flag_error.h"
+#include "apps/train/flags.h"
 #include "apps/train/job.h"
-#include "apps/train/launch.h"
-#include "apps/train/metrics_page.h"
 #include "apps/train/planned_training.h"
-#include "apps/train/rank_failure.h"
-#include "apps/train/restart.h"
+#include "apps/train/rank.h"
 #include "apps/train/run_directory.h"
-#include "apps/train/served_training.h"
 #include "apps/train/stop_signals.h"
 #include "apps/train/trained_run.h"
 #include "apps/train/trainer_setup.h"
@@ -33,10 +29,10 @@
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/parallel/pipeline/measured_cuts.h"
+#include "rondo/parallel/server/server_strategy.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/train/agreement.h"
-#include "rondo/train/callbacks/memory_report.h"
 #include "rondo/train/callbacks/metrics_log.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/progress_display.h"
@@ -47,6 +43,28 @@
 
 namespace rondo {
 namespace {
+
+// Returns what servers say of their workers, for the result: null for other strategies.
+nlohmann::ordered_json served_summary(const Strategy& strategy) {
+  const auto* const served = dynamic_cast<const ServerStrategy*>(&strategy);
+  if (served == nullptr) return nullptr;
+  const server::ServerFigures figures = served->figures();
+  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  std::uint64_t steps = 0, lost = 0;
+  for (const server::WorkerFigures& worker : figures.workers) {
+    const char* const phases[] = {"absent", "training", "finished", "lost", "finished"};
+    steps += worker.clock;
+    lost += worker.lost_steps;
+    workers.push_back({{"phase", phases[static_cast<std::size_t>(worker.phase)]},
+                       {"steps", worker.clock},
+                       {"lost_steps", worker.lost_steps},
+                       {"refused_updates", worker.refused},
+                       {"late_steps", worker.late},
+                       {"returns", worker.returns}});
+  }
+  return {
+      {"steps", steps}, {"lost_steps", lost}, {"recovered_updates", figures.recovered}, {"workers", workers}};
+}
 
 // The tracker's own message would advise another strategy, and those come later.
 Model make_model_within_limit(const TrainFlags& flags, const std::function<Model()>& make) {

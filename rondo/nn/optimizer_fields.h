@@ -8,7 +8,7 @@
 
 #include <string_view>
 
-#include "rondo/nn/optimizers/rules.h"
+#include "rondo/nn/optimizers/rule_optimizer.h"
 
 // The fields of libtorch's optimizers and of rondo's own, one visit_options and one visit_state each:
 // visit(name, field&) for every field. To support one more: two functions and a line in

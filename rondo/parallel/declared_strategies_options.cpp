@@ -1,5 +1,8 @@
 #include "rondo/parallel/declared_strategies_options.h"
 
+#include <algorithm>
+
+#include "rondo/base/text.h"
 #include "rondo/parallel/strategy_folders.h"
 #include "rondo/strategy/one_device_options.h"
 
@@ -11,6 +14,20 @@ std::vector<Declaration> declared_strategies() {
     for (Declaration& each : decltype(folder)::declarations()) all.push_back(std::move(each));
   });
   return all;
+}
+
+std::string mesh_refusal(const Mesh& mesh, const std::string& name) {
+  const auto divides = [&](const std::string& dimension) {
+    return name == dimension || size_along(mesh, dimension) > 1;
+  };
+  const bool names_dimension =
+      std::find(std::begin(kMeshDimensions), std::end(kMeshDimensions), name) != std::end(kMeshDimensions);
+  // What is planned for such a mesh is ddp.
+  if (divides("expert") && name != "ddp" && name != "planned" && (name == "data" || !names_dimension)) {
+    return str("mesh ", to_string(mesh), ": strategy ", name,
+               " spreads no experts over ranks; use ddp along dimension 'data'");
+  }
+  return "";
 }
 
 }  // namespace rondo

@@ -5,8 +5,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/declared_strategies_options.h"
 #include "rondo/parallel/pipeline/pipeline_strategy.h"
-#include "rondo/parallel/served_mesh_options.h"
 #include "rondo/parallel/tensor/tensor_strategy.h"
 
 namespace rondo {

@@ -10,7 +10,7 @@
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/unit_state.h"
-#include "rondo/parallel/gradients/in_place_all_reduce.h"
+#include "rondo/parallel/gradients/transfer.h"
 #include "rondo/profile/over_ranks.h"
 #include "rondo/profile/step_overhead.h"
 

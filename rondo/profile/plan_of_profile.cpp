@@ -5,7 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/sharded/coded_blocks.h"
+#include "rondo/parallel/sharded/unit_gradients.h"
 #include "rondo/plan/plan_file.h"
 
 namespace rondo {

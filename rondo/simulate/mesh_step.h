@@ -95,7 +95,7 @@ class PipelineCosts {
 
 // Whether the schedule cuts backward passes in two.
 bool splits_backward(const std::string& schedule);
-// The same of training: with a checkpointed layer it does not (rondo/parallel/pipeline/pipeline_training.h).
+// The same of training: with a checkpointed layer it does not (rondo/parallel/pipeline/pipeline_strategy.h).
 bool splits_backward(const PipelineChoice& choice);
 
 // The most that a rank of a pipeline holds at a time during the passes of its micro-batches, beside

@@ -11,6 +11,17 @@
 
 namespace rondo {
 
+void add_norms_of_parts(const std::vector<at::Tensor>& parameters, const PartSet& parts, const Group& group,
+                        at::Tensor& squares) {
+  at::Tensor sums = squares.clone().to(group.traits().control_device());
+  all_reduce(sums, group, ReduceOp::SUM);
+  sums = sums.cpu();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    if (parts.contains(parameters[i].unsafeGetTensorImpl())) squares[row].copy_(sums[row]);
+  }
+}
+
 double norm_over_ranks(const std::vector<at::Tensor>& own, const std::vector<at::Tensor>& common,
                        const Group& group) {
   at::Tensor squares = at::tensor({sum_of_squares(own)}, at::kDouble).to(group.traits().control_device());

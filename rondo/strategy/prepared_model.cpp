@@ -3,6 +3,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/nn/autograd_graph.h"
@@ -10,8 +12,24 @@
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizer_fields.h"
 #include "rondo/strategy/mean_loss.h"
+#include "rondo/strategy/model_parts.h"
 
 namespace rondo {
+
+std::vector<Shard> UndividedModel::shards() {
+  std::vector<Shard> shards;
+  for (const ModelTensor& parameter : tensors_of(module_).parameters)
+    shards.push_back(full_shard(parameter.name, parameter.tensor, std::max(0, group().rank())));
+  return shards;
+}
+
+void UndividedModel::give_back_model() {
+  for (ModelTensor& parameter : tensors_of(module_).parameters)
+    parameter.tensor.set_data(at::zeros_like(parameter.tensor));
+}
+
+std::vector<ModelTensor> UndividedModel::buffers() { return tensors_of(module_).buffers; }
+
 namespace {
 
 // True while it lives.

@@ -2,7 +2,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/strategy/default_strategy.h"
 #include "rondo/strategy/one_device.h"
 #include "rondo/strategy/one_device_options.h"
 

@@ -1,8 +1,14 @@
 #include "rondo/strategy/strategy.h"
 
+#include <utility>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/strategy/default_strategy.h"
+#include "rondo/strategy/one_device.h"
+#include "rondo/strategy/process_strategy.h"
+#include "rondo/strategy/replica_context.h"
+#include "rondo/strategy/strategy_reference.h"
+#include "rondo/strategy/synchronous_training.h"
 #include "rondo/strategy/value_collectives.h"
 
 namespace rondo {
@@ -86,5 +92,49 @@ Strategy* Strategy::current() { return current_strategy; }
 Strategy::Scope::Scope(Strategy* strategy) : outer_(current_strategy) { current_strategy = strategy; }
 
 Strategy::Scope::~Scope() { current_strategy = outer_; }
+
+std::unique_ptr<Training> ProcessStrategy::prepare(const Recipe& recipe) {
+  return std::make_unique<SynchronousTraining>(*this, recipe);
+}
+
+ReplicaPlacement ProcessStrategy::placement() const {
+  const Group& world = context().world();
+  const InputShard shard{world.rank(), world.size()};
+  return {.num_replicas_in_sync = world.size(), .input = shard, .evaluation = shard, .replicas = world};
+}
+
+ReplicaValue ProcessStrategy::run(const std::function<at::Tensor(int replica)>& step) {
+  const ReplicaContext replica(*this, context().rank(), [this](ReduceOp op, const at::Tensor& value) {
+    return reduce_values(op, {value}, {}, context().world());
+  });
+  return step(context().rank());
+}
+
+namespace {
+
+thread_local const ReplicaContext* current_replica_context = nullptr;
+
+}  // namespace
+
+ReplicaContext::ReplicaContext(Strategy& strategy, int replica, AllReduce all_reduce)
+    : strategy_(strategy),
+      replica_(replica),
+      all_reduce_(std::move(all_reduce)),
+      outer_(std::exchange(current_replica_context, this)) {}
+
+ReplicaContext::~ReplicaContext() { current_replica_context = outer_; }
+
+const ReplicaContext* ReplicaContext::current() { return current_replica_context; }
+
+StrategyReference::StrategyReference(Strategy& strategy, std::string holder)
+    : strategy_(&strategy), lifetime_(strategy.lifetime_), holder_(std::move(holder)) {}
+
+Strategy& StrategyReference::operator*() const {
+  if (!lifetime_.expired()) return *strategy_;
+  throw UsageError(str("the strategy of this ", holder_,
+                       " has ended; keep it in a variable that lives longer: `auto strategy"
+                       " = rondo::all_strategies().make(...);` before the ",
+                       holder_, ", which takes `*strategy`"));
+}
 
 }  // namespace rondo

@@ -1,5 +1,7 @@
 #include "rondo/train/collective_checkpoint.h"
 
+#include <torch/types.h>
+
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -7,9 +9,32 @@
 #include <optional>
 
 #include "rondo/base/text.h"
+#include "rondo/strategy/shard_directory.h"
 #include "rondo/train/agreement.h"
 
 namespace rondo {
+
+std::vector<CommunicationState> gather_states(const CommunicationState& own, const Group& group) {
+  // Each is a tensor that one rank has.
+  std::vector<Shard> held;
+  for (const auto& [name, tensor] : own) held.push_back(full_shard(str(group.rank(), "/", name), tensor));
+  const ShardDirectory directory(std::move(held), group);
+  if (directory.names().empty()) return {};
+  std::vector<CommunicationState> states;
+  if (group.rank() == 0) states.resize(static_cast<std::size_t>(group.size()));
+  std::vector<Shard> wanted;
+  for (const std::string& name : directory.names()) {
+    if (group.rank() != 0) break;
+    Shard shard = directory.sample(name);
+    shard.local = at::empty(shard.sizes, directory.dtype(name));
+    const std::size_t slash = name.find('/');
+    states[std::stoul(name)].emplace(name.substr(slash + 1), shard.local);
+    wanted.push_back(std::move(shard));
+  }
+  directory.fetch(wanted);
+  return states;
+}
+
 namespace {
 
 // Has all sources of a checkpoint made in the order in which they are written, whether they are or not.

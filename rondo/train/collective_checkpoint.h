@@ -2,12 +2,20 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include "rondo/backend/context.h"
+#include "rondo/backend/group.h"
 #include "rondo/checkpoint/checkpoint.h"
+#include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/sharded_state.h"
 
 namespace rondo {
+
+// On rank 0 what every rank gave, in rank order; elsewhere nothing, and nothing at all when no rank has
+// anything. Names, shapes and dtypes may differ between ranks. Collective; takes the bytes of all ranks'
+// states in memory of rank 0.
+std::vector<CommunicationState> gather_states(const CommunicationState& own, const Group& group);
 
 // The state of a training on all ranks of `group` as a checkpoint, to be written by save_together(): each
 // tensor is put together on rank 0 when it is its turn. `model` has the names that the file gets, of which

@@ -12,7 +12,7 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/model.h"
 #include "rondo/strategy/value_collectives.h"
-#include "rondo/train/stop_agreement.h"
+#include "rondo/train/agreement.h"
 
 namespace rondo {
 namespace {

@@ -13,7 +13,6 @@
 #include "rondo/train/agreement.h"
 #include "rondo/train/callback_failures.h"
 #include "rondo/train/epoch_parts.h"
-#include "rondo/train/stop_agreement.h"
 
 namespace rondo {
 namespace {

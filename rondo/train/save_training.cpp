@@ -14,12 +14,10 @@
 #include "rondo/checkpoint/optimizer_state.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/ddp/restore_communication.h"
 #include "rondo/strategy/own_parameters.h"
 #include "rondo/strategy/sharded_state.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/collective_checkpoint.h"
-#include "rondo/train/gathered_states.h"
 
 namespace rondo {
 namespace {

@@ -32,7 +32,6 @@
 #include "rondo/train/evaluation.h"
 #include "rondo/train/fit_arguments.h"
 #include "rondo/train/fit_loop.h"
-#include "rondo/train/gathered_states.h"
 #include "rondo/train/parts_saver.h"
 #include "rondo/train/replica_saver.h"
 #include "rondo/train/training_values.h"

@@ -220,7 +220,7 @@ def _trained_cases():
         resume("mlp", "trace.json", "format/trace"),
         resume("mlp", "run.lock", "", ("run directory",)),
         case("log.csv", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows", mutations.TEXT),
-        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/json_log"),
+        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows"),
         case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         *use("data.json", "apps/train/trained_run"),
@@ -239,7 +239,7 @@ def _trained_cases():
         *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--from-pretrained", "bert_folder"], "models/bert",
                names=("bert_folder", "--from-pretrained", "vocab")) for name in ("config.json", "model.safetensors", "vocab.txt",
                                                                       "tokenizer_config.json")],
-        *[case(target, ["rondo-export", run, "-o", "out", "--format", "huggingface"], "apps/export/hugging_face", names=("out",))
+        *[case(target, ["rondo-export", run, "-o", "out", "--format", "huggingface"], "apps/export/main", names=("out",))
           for run, target in (("gpt", "tokenizer.json"), ("bert", "vocab.txt"), ("gpt", "gpt/config.json"))],
         case("tokenizer.json", [*trains, *GPT, "--data", "text.txt", "--tokenizer", "tokenizer.json"], "data/byte_pairs_file"),
         case(f"mlp/{step}/model.safetensors", [*trains, *MLP, "--init-from", f"mlp/{step}/model.safetensors"],
@@ -332,8 +332,8 @@ def _data_cases():
         train("vocab.txt", [*BERT, "--data", "reviews.tsv", "--vocabulary", "vocab.txt"], mutations.TEXT, ("vocab",), "data/word_piece"),
         train("tokenizer.json", [*BERT, "--data", "reviews.tsv", "--vocabulary", "tokenizer.json"], mutations.JSON, (), "data/word_piece"),
         tokenize("byte_pairs.json", mutations.JSON, "data/byte_pairs_file", "text.txt", "--tokenizer", "byte_pairs.json"),
-        tokenize("pages.jsonl", mutations.JSON, "apps/tokenize/documents", "pages.jsonl", "--documents", "jsonl"),
-        tokenize("text.txt", mutations.TEXT, "apps/tokenize/documents", "text.txt", "--documents", "lines"),
+        tokenize("pages.jsonl", mutations.JSON, "apps/tokenize/shards", "pages.jsonl", "--documents", "jsonl"),
+        tokenize("text.txt", mutations.TEXT, "apps/tokenize/shards", "text.txt", "--documents", "lines"),
     ]
 
 

@@ -90,8 +90,8 @@ WRITES = {
     **{f"apps/plan/main:f.{field}": [f"plan {flag}"] for field, flag in (
         ("json", "--json"), ("plan_out", "--plan-out"), ("html", "--html"), ("fsdp2", "--fsdp2"), ("mps", "--write-mps"),
         ("profile_out", "--write-profile"))},
-    **{f"apps/checkpoint/{word}:options->json": [f"checkpoint {word} --json"] for word in ("verify", "inspect", "diff", "convert")},
-    "apps/checkpoint/reshard:options->json": ["checkpoint reshard --json", "checkpoint merge --json"],
+    "apps/checkpoint/inspect:options->json": [f"checkpoint {word} --json" for word in ("inspect", "verify", "diff")],
+    "apps/checkpoint/convert:options->json": [f"checkpoint {word} --json" for word in ("convert", "reshard", "merge")],
     "apps/checkpoint/convert:destination": ["checkpoint convert"],
     "apps/train/training_run:flags.json": ["train --json"],
     "apps/train/train_command_line:value_of": ["train --help-all --json"],

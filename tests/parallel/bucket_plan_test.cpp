@@ -1,4 +1,4 @@
-#include "rondo/parallel/gradients/bucket_plan.h"
+#include "rondo/parallel/gradients/bucket.h"
 
 #include <gtest/gtest.h>
 

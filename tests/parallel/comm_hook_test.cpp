@@ -9,7 +9,6 @@
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/hooks/codec_hook.h"
 #include "rondo/parallel/ddp/hooks/default_hooks.h"
-#include "rondo/parallel/ddp/hooks/orthogonalize.h"
 #include "rondo/parallel/ddp/hooks/power_sgd_hook.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/ddp/join.h"

@@ -10,7 +10,6 @@
 
 #include "rondo/backend/engine/nccl_module.h"
 #include "rondo/base/error.h"
-#include "rondo/parallel/replicas/replica_engines.h"
 #include "rondo/parallel/replicas/replica_threads.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"

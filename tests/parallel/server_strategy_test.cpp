@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "rondo/base/error.h"
-#include "rondo/nn/optimizers/rules.h"
+#include "rondo/nn/optimizers/rule_optimizer.h"
 #include "rondo/parallel/server/served_model.h"
 #include "rondo/server/service.h"
 #include "rondo/strategy/training.h"

@@ -1,4 +1,4 @@
-#include "rondo/parallel/pipeline/split_backward.h"
+#include "rondo/parallel/pipeline/stage.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>

@@ -8,8 +8,8 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/profile/link_profile.h"
+#include "rondo/train/agreement.h"
 #include "rondo/train/clock_reading.h"
-#include "rondo/train/stop_agreement.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/training.h"
 

@@ -11,7 +11,7 @@
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/parallel/ddp/ddp_strategy_options.h"
-#include "rondo/train/gathered_states.h"
+#include "rondo/train/collective_checkpoint.h"
 #include "tests/backend/ranks.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"

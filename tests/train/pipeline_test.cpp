@@ -1,6 +1,6 @@
 // A pipeline trains as one process does: every schedule, on any mesh, through Trainer.
 
-#include "rondo/parallel/pipeline/pipeline_training.h"
+#include "rondo/parallel/pipeline/pipeline_strategy.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>

@@ -12,7 +12,7 @@
 #include <mutex>
 
 #include "rondo/base/error.h"
-#include "rondo/parallel/replicas/worker_exchange.h"
+#include "rondo/parallel/replicas/replica_exchange.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"

@@ -1,4 +1,4 @@
-#include "rondo/train/stop_agreement.h"
+#include "rondo/train/agreement.h"
 
 #include <gtest/gtest.h>
 

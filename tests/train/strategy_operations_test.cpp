@@ -9,8 +9,8 @@
 #include <set>
 
 #include "rondo/base/error.h"
-#include "rondo/strategy/default_strategy.h"
 #include "rondo/strategy/distributed_variable.h"
+#include "rondo/strategy/one_device.h"
 #include "rondo/strategy/replica_context.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "rondo/base/error.h"
-#include "rondo/strategy/default_strategy.h"
 #include "rondo/strategy/distributed_variable.h"
+#include "rondo/strategy/one_device.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"

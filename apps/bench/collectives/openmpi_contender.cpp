@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "apps/bench/harness/processes.h"
-#include "apps/common/exec_words.h"
+#include "apps/common/child_output.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/command.h"

@@ -9,7 +9,7 @@
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/observe/memory_observer.h"
-#include "rondo/parallel/pipeline/pipeline_training.h"
+#include "rondo/parallel/pipeline/pipeline_strategy.h"
 #include "rondo/parallel/registry.h"
 
 namespace rondo::bench {

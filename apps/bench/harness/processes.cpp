@@ -16,7 +16,6 @@
 #include <iostream>
 
 #include "apps/common/child_output.h"
-#include "apps/common/exec_words.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"

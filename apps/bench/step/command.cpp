@@ -6,7 +6,7 @@
 #include "apps/bench/commands.h"
 #include "apps/bench/harness/rank.h"
 #include "apps/bench/step/step.h"
-#include "apps/common/engine_flag.h"
+#include "apps/common/job_flags.h"
 #include "apps/common/matmul_setup.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"

@@ -10,7 +10,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 #include "rondo/strategy/mean_loss.h"
@@ -179,5 +178,16 @@ const BackwardTrace& DistributedDataParallel::last_backward() const {
 }
 
 const Group& DistributedDataParallel::group() const { return state().group; }
+
+std::string restore_communication(DistributedDataParallel& ddp, const std::vector<CommState>& of_ranks) {
+  const Group& group = ddp.group();
+  if (of_ranks.empty()) return "is not there";
+  if (of_ranks.size() != static_cast<std::size_t>(group.size()))
+    return str("is of ", of_ranks.size(), " ranks, this run has ", group.size());
+  const CommState& own = of_ranks[static_cast<std::size_t>(group.rank())];
+  std::string incompatibility = ddp.communication_incompatibility(own);
+  if (incompatibility.empty()) ddp.load_communication_state(own);
+  return incompatibility;
+}
 
 }  // namespace rondo

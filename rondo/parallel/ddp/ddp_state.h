@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/gradient_reducer.h"
@@ -24,5 +26,9 @@ struct DistributedDataParallel::State {
 
 // For with_join's throw_on_early_termination: MismatchError naming the ranks that are no longer active.
 void throw_if_a_rank_has_ended(StepAnnouncement& announcement);
+
+// Continues from what communication_state() gave on every rank, in rank order. Returns why the state was not
+// taken, as "is of 3 ranks, this run has 2"; empty when it was. Communicates nothing.
+std::string restore_communication(DistributedDataParallel& ddp, const std::vector<CommState>& of_ranks);
 
 }  // namespace rondo

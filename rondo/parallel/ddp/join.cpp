@@ -4,8 +4,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/ddp_state.h"
+#include "rondo/parallel/ddp/model_agreement.h"
 
 namespace rondo {
 namespace {

@@ -1,11 +1,21 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
 #include "rondo/backend/group.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
 
 namespace rondo {
+
+// Gives every rank of `group` the values that the tensors have on rank `root`, few messages for many small
+// tensors. All ranks pass tensors of equal shapes, dtypes and devices in the same order; any dtype and
+// strides. Blocking. Does not count as an in-place change for autograd: buffers may be refreshed between two
+// forward passes that share one backward pass.
+void broadcast_coalesced(const std::vector<at::Tensor>& tensors, const Group& group, int root);
 
 // Collective. Throws MismatchError on every rank when names, shapes, dtypes or requires_grad of parameters
 // and buffers, or the options, are not the same on all ranks; names the first that differs and both sides.

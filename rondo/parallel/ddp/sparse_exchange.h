@@ -4,7 +4,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/parallel/gradients/gradient_weight.h"
+#include "rondo/parallel/gradients/step_announcement.h"
 
 namespace rondo {
 

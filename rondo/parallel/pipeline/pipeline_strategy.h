@@ -3,12 +3,92 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rondo/parallel/mesh/mesh_strategy.h"
+#include "rondo/parallel/pipeline/pipeline_model.h"
 #include "rondo/parallel/pipeline/pipeline_options.h"
+#include "rondo/parallel/pipeline/stage.h"
+#include "rondo/parallel/pipeline/stage_link.h"
 #include "rondo/parallel/tensor/tensor_options.h"
+#include "rondo/pipeline/schedule.h"
+#include "rondo/pipeline/simulation.h"
+#include "rondo/strategy/group_rates.h"
+#include "rondo/strategy/strategy.h"
 
 namespace rondo {
+
+// The training of a model that is cut into stages: each batch goes through them in micro-batches, by a
+// schedule. Batch normalisation sees one micro-batch at a time, and its running statistics move once for
+// each.
+class PipelineTraining final : public Training {
+ public:
+  // `strategy` has the mesh, `replicas` trains the replicas of a stage; both outlive the object. With
+  // `division` the mesh's dimensions "tensor" and "context" divide every stage. Collective. Throws UsageError
+  // for a model without layers or with fewer than stages, for master weights of a model with batch
+  // normalisation above a strategy that divides parameters, and as divide_model() does.
+  PipelineTraining(Strategy& strategy, Strategy& replicas, const Recipe& recipe,
+                   const PipelineOptions& options, const std::optional<TensorOptions>& division);
+
+  void compile(OptimizerFactory optimizer, LossFunction loss) override;
+  StepResult train_step(std::span<const Batch> window, const StepSettings& settings) override;
+  // The outputs of the last stage, on the ranks of all stages.
+  Tensors forward(const Batch& batch) override;
+  const Model& model() const override { return model_; }
+  torch::optim::Optimizer& optimizer() override;
+  TrainingPrecision& precision() override { return precision_; }
+  PreparedModel& prepared() override { return *prepared_; }
+
+  const pipeline::Schedule& schedule() const { return schedule_; }
+  // What this rank computed in the last step, in order; in seconds of monotonic_ns(), which ranks of a host
+  // share. Waiting for other stages is not in it.
+  const std::vector<pipeline::Slot>& computed() const { return computed_; }
+
+ private:
+  // A batch on its way through the stages.
+  struct Pass {
+    std::vector<Batch> micro_batches;
+    std::vector<std::string> about;  // of each: the shapes of its inputs
+    std::int64_t predictions = 0;    // of the window
+    // For a stage and micro-batch, until they are sent or taken.
+    std::map<std::pair<int, int>, Tensors> activations = {}, gradients = {};
+    std::vector<Tensors> outputs = {};  // of the last stage, without gradients
+    double loss = 0;                    // summed over predictions; on the last stage
+  };
+
+  int stages() const { return schedule_.stages(); }
+  int rank_of(int stage) const { return schedule_.rank_of_stage[static_cast<std::size_t>(stage)]; }
+  bool is_here(int stage) const { return rank_of(stage) == pipeline_.rank(); }
+
+  void leave_master_weights_to(Strategy& replicas);
+  void cut(const Context& context, Strategy& replicas, const PipelineOptions& options,
+           const std::optional<TensorOptions>& division);
+  void cast_ends(std::vector<ModelLayer>& layers) const;
+  Pass begin(const Batch& batch) const;
+  // What the neighbour of a stage has given it, from wherever it is.
+  Tensors take(StageMessage message, int number, int micro_batch, Pass& pass);
+  void act(const pipeline::Action& action, Pass& pass, const StepSettings& settings);
+  void forward_stage(int number, int micro_batch, Pass& pass, const StepSettings& settings);
+  void backward_stage(const pipeline::Action& action, Pass& pass);
+
+  c10::Device device_;
+  const Group pipeline_;
+  TrainingPrecision precision_;
+  pipeline::Schedule schedule_;
+  pipeline::Schedule evaluation_;  // its forward passes
+  Model model_;
+  std::map<int, std::unique_ptr<Stage>> stages_;  // of this rank, by number
+  PipelineModel* parts_of_stages_ = nullptr;      // what prepared_ is, or is made of
+  std::unique_ptr<PreparedModel> prepared_;
+  StageLink link_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  GroupRates rates_;
+  LossFunction loss_;
+  bool needs_norms_ = false;              // the optimizer looks at norms that ranks add up
+  std::vector<pipeline::Slot> computed_;  // of the step
+  std::vector<TraceSpan> waits_;          // of the step
+  std::int64_t waited_ns_ = 0;
+};
 
 // Strategy "pipeline": each replica of the model is cut into stages along the dimension "pipeline".
 class PipelineStrategy final : public MeshStrategy {

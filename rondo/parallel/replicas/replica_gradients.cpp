@@ -14,7 +14,7 @@
 #include "rondo/collective/reduction.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/options/option.h"
-#include "rondo/parallel/replicas/replica_engines.h"
+#include "rondo/parallel/replicas/replica_threads.h"
 
 namespace rondo {
 namespace {

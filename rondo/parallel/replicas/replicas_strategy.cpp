@@ -7,7 +7,7 @@
 #include "rondo/device/visible_devices.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/replicas/data_parallel.h"
-#include "rondo/parallel/replicas/replica_engines.h"
+#include "rondo/parallel/replicas/replica_threads.h"
 #include "rondo/parallel/replicas/replicas_options.h"
 #include "rondo/parallel/replicated/ddp_strategy.h"
 #include "rondo/strategy/replica_context.h"

@@ -1,15 +1,87 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
-#include "rondo/parallel/replicas/replica_model.h"
+#include "rondo/parallel/replicas/replica_exchange.h"
 #include "rondo/parallel/replicas/replica_threads.h"
-#include "rondo/parallel/replicas/replica_values.h"
+#include "rondo/strategy/prepared_model.h"
+#include "rondo/strategy/process_strategy.h"
 #include "rondo/strategy/synchronous_training.h"
 
 namespace rondo {
+
+// Values that the replicas of all processes combine while they run.
+class ReplicaValues {
+ public:
+  // `threads` are this process's replicas, and outlive the object; `workers` are all processes.
+  ReplicaValues(ReplicaThreads& threads, Group workers);
+
+  // Within ReplicaThreads::run(), called by every replica in the same order with values of one shape: the
+  // same result for all, in memory of its own for each. Throws CommunicationError when a process is lost.
+  at::Tensor all_reduce(ReduceOp op, const at::Tensor& value);
+
+ private:
+  ReplicaThreads& threads_;
+  Group workers_;
+  std::vector<at::Tensor> values_;  // by replica
+  at::Tensor result_;
+};
+
+// The model of one replica of a process, in training.
+class ReplicaModel final : public PreparedModel {
+ public:
+  // `exchange` is filled in before the first step, and outlives the object. With `updates` false another
+  // replica has the variables, and changes them.
+  ReplicaModel(std::shared_ptr<torch::nn::Module> module, const std::unique_ptr<ReplicaExchange>& exchange,
+               bool updates)
+      : module_(std::move(module)), exchange_(exchange), updates_(updates) {}
+
+  torch::nn::Module& module() override { return *module_; }
+  ModelParts& parts() override { return *parts_; }
+  // In place of the model's own alone.
+  void set_parts(std::unique_ptr<ModelParts> parts) { parts_ = std::move(parts); }
+
+  void announce(const StepTotals& mine) override { totals_ = mine; }
+  StepTotals totals() override { return totals_; }
+  CommunicationState communication_state() const override {
+    return exchange_ ? exchange_->communication_state() : CommunicationState();
+  }
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
+    return exchange_ ? exchange_->restore_communication(of_ranks) : std::string();
+  }
+  CommunicationTimes communication_times() const override {
+    return exchange_ && batch_.synchronise ? exchange_->times() : CommunicationTimes();
+  }
+  std::vector<TraceSpan> communication_spans() const override {
+    return exchange_ && batch_.synchronise ? exchange_->spans() : std::vector<TraceSpan>();
+  }
+
+ private:
+  void start_pass(const LocalBatch& batch) override {
+    batch_ = batch;
+    totals_ = {};
+  }
+  void finish_pass() override {
+    if (!batch_.synchronise) return;
+    totals_ = exchange_->combine({.samples = static_cast<double>(batch_.samples), .totals = totals_});
+  }
+  void apply_step(torch::optim::Optimizer& optimizer) override {
+    if (updates_) optimizer.step();
+  }
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::unique_ptr<ModelParts> parts_ = std::make_unique<UndividedModel>(*module_);
+  const std::unique_ptr<ReplicaExchange>& exchange_;
+  bool updates_;
+  LocalBatch batch_;
+  StepTotals totals_;
+};
 
 // How a process trains several replicas.
 struct ReplicasSettings {

@@ -12,7 +12,6 @@
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
-#include "rondo/parallel/ddp/restore_communication.h"
 #include "rondo/parallel/gradients/fingerprint.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 #include "rondo/strategy/step_calls.h"

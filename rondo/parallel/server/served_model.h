@@ -1,15 +1,34 @@
 #pragma once
 
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "rondo/parallel/gradients/gradient_hooks.h"
+#include "rondo/parallel/gradients/reducer.h"
 #include "rondo/server/cluster.h"
+#include "rondo/server/optimizer.h"
 #include "rondo/strategy/prepared_model.h"
 
 namespace rondo {
+
+// What a server is told of an optimizer's parameter group. Throws UsageError for an optimizer that servers
+// have not, naming it: they have SGD, Adam, AdamW (without amsgrad) and Adagrad.
+server::OptimizerSpec served_optimizer(const torch::optim::Optimizer& optimizer, std::size_t group);
+
+// What the optimizer keeps for a parameter, as the slots of a server: float32 tensors of the parameter's
+// shape.
+struct ServedState {
+  at::Tensor slots[server::kMostSlots];
+  std::uint64_t updates = 0;
+};
+// Sets it, as if the optimizer had made that many updates itself.
+void set_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter, const ServedState& state);
+// Empty slots and 0 updates where it has made none.
+ServedState state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter);
 
 // A worker's copy of a model whose variables are on parameter servers. The step is PreparedModel's:
 // begin_step() pulls at the first pass of a window, step() pushes instead of stepping the optimizer, of which

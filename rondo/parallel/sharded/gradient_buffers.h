@@ -1,12 +1,25 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
+#include <torch/nn/module.h>
 
+#include <string>
 #include <vector>
 
+#include "rondo/base/error.h"
 #include "rondo/nn/model_tensors.h"
 
 namespace rondo {
+
+// Strategies by unit keep gradients in flat buffers, in which every element has its place; sparse ones have
+// none.
+
+// Returns what to throw for a parameter that got a sparse gradient.
+UsageError sparse_gradient_error(const std::string& parameter);
+
+// Throws UsageError naming the first layer that makes sparse gradients: an Embedding or EmbeddingBag with
+// sparse(true). Sooner than the first backward pass.
+void refuse_sparse_layers(const torch::nn::Module& module);
 
 // Where the gradients of a unit's parameters are between autograd and their reduction: in the parameters
 // themselves, or, when they travel in another dtype, in stand-ins of that dtype, so that passes that are not

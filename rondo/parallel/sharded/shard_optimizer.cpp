@@ -13,7 +13,6 @@
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/optimizer_fields.h"
 #include "rondo/strategy/clip_shards.h"
-#include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
 namespace {

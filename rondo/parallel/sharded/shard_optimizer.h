@@ -2,9 +2,9 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "rondo/parallel/sharded/offload_files.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
-#include "rondo/parallel/sharded/unit_order.h"
+#include "rondo/parallel/sharded/unit_memory.h"
+#include "rondo/parallel/sharded/unit_plans.h"
 
 namespace rondo {
 

@@ -11,8 +11,8 @@
 #include "rondo/base/time.h"
 #include "rondo/format/compute_timeline.h"
 #include "rondo/nn/autograd_graph.h"
-#include "rondo/parallel/ddp/coalesced_broadcast.h"
-#include "rondo/parallel/sharded/exposed_time.h"
+#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/sharded/unit_reducer.h"
 
 namespace rondo {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,20 +9,67 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/parallel/sharded/block_schedule.h"
-#include "rondo/parallel/sharded/forbidden_gradients.h"
+#include "rondo/parallel/sharded/forbidden_access.h"
 #include "rondo/parallel/sharded/gradient_scale.h"
 #include "rondo/parallel/sharded/shard_optimizer.h"
 #include "rondo/parallel/sharded/sharded_setup.h"
-#include "rondo/parallel/sharded/unit_order.h"
+#include "rondo/parallel/sharded/unit_plans.h"
 #include "rondo/parallel/sharded/unit_reducer.h"
-#include "rondo/parallel/sharded/unit_watch.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/step_calls.h"
 
 namespace rondo {
+
+// Passes on what happens to a model's units, by number.
+class UnitWatch final : public UnitObserver {
+ public:
+  struct Events {
+    std::function<void(std::size_t unit)> before_forward;
+    std::function<void(std::size_t unit)> after_forward;
+    std::function<void(std::size_t unit)> before_backward;
+    std::function<void(std::size_t unit)> after_backward;
+  };
+  explicit UnitWatch(Events events) : events_(std::move(events)) {}
+  void add(const UnitState& state, std::size_t unit) { units_.emplace(&state, unit); }
+
+  void pre_forward(UnitState& state) override { events_.before_forward(units_.at(&state)); }
+  void post_forward(UnitState& state) override { events_.after_forward(units_.at(&state)); }
+  void pre_backward(UnitState& state) override { events_.before_backward(units_.at(&state)); }
+  void post_backward(UnitState& state) override { events_.after_backward(units_.at(&state)); }
+
+ private:
+  const Events events_;
+  std::map<const UnitState*, std::size_t> units_;
+};
+
+// Units that are watched and cast their inputs and outputs, as long as the object lives.
+class WatchedUnits {
+ public:
+  explicit WatchedUnits(UnitWatch::Events events) : watch_(std::make_shared<UnitWatch>(std::move(events))) {}
+  ~WatchedUnits() {
+    for (UnitState* state : states_) {
+      state->detach(watch_);
+      state->set_casts({});
+    }
+  }
+  WatchedUnits(const WatchedUnits&) = delete;
+  WatchedUnits& operator=(const WatchedUnits&) = delete;
+
+  void add(UnitState& state, std::size_t unit, const UnitCasts& casts) {
+    state.set_casts(casts);
+    watch_->add(state, unit);
+    state.attach(watch_);
+    states_.push_back(&state);
+  }
+
+ private:
+  std::shared_ptr<UnitWatch> watch_;
+  std::vector<UnitState*> states_;
+};
 
 // A model whose units are replicated or sharded, each by its own strategy. Watches the units: gathers a
 // unit's parameters before they are used and the next ones' ahead, frees them, and sends its gradients off

@@ -10,10 +10,9 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/tracker.h"
-#include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/sharded/gradient_buffers.h"
 #include "rondo/parallel/sharded/shard_module.h"
-#include "rondo/parallel/sharded/sparse_gradients.h"
 #include "rondo/precision/autocast.h"
 
 namespace rondo {

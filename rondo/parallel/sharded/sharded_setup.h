@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "rondo/backend/context.h"
-#include "rondo/parallel/sharded/offload_files.h"
+#include "rondo/parallel/sharded/block_schedule.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
-#include "rondo/parallel/sharded/slot_launches.h"
-#include "rondo/parallel/sharded/unit_fusion.h"
+#include "rondo/parallel/sharded/unit_memory.h"
 #include "rondo/parallel/sharded/unit_plans.h"
 
 namespace rondo {

@@ -10,10 +10,9 @@
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/parallel/gradients/fingerprint.h"
-#include "rondo/parallel/sharded/flat_gradients.h"
-#include "rondo/parallel/sharded/in_place_gradients.h"
-#include "rondo/parallel/sharded/mapped_buffer.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
+#include "rondo/parallel/sharded/unit_gradients.h"
+#include "rondo/parallel/sharded/unit_memory.h"
 
 namespace rondo {
 namespace {

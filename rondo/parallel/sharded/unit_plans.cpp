@@ -1,14 +1,32 @@
 #include "rondo/parallel/sharded/unit_plans.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/gradients/bucket.h"
 
 namespace rondo {
+
+UnitOrder::UnitOrder(std::size_t units, std::size_t roots) : order_(units), roots_(roots) {
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  position_ = order_;
+}
+
+void UnitOrder::see(std::size_t unit, std::size_t seen) {
+  if (is_fixed_) return;
+  const auto from = std::find(order_.begin(), order_.end(), unit);
+  const auto to = order_.begin() + static_cast<std::ptrdiff_t>(std::min(seen + roots_, order_.size() - 1));
+  if (to < from) std::rotate(to, from, from + 1);
+  for (std::size_t i = 0; i < order_.size(); ++i) position_[order_[i]] = i;
+}
+
 namespace {
 
 void check_fits(const cost::StepPlan& plan, const std::vector<cost::PlannedUnit>& units, int ranks) {
@@ -68,6 +86,45 @@ PlanMaker given_plan(cost::StepPlan plan) {
     check_fits(plan, units, ranks);
     return plan;
   };
+}
+
+std::vector<UnitGroup> join_small_units(std::vector<ModelUnit> units, const std::vector<Sharding>& shardings,
+                                        Bytes most) {
+  std::vector<UnitGroup> groups;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    ModelUnit& unit = units[i];
+    UnitGroup* const last = groups.empty() ? nullptr : &groups.back();
+    const bool joins = last != nullptr && last->unit.state != nullptr && unit.state != nullptr &&
+                       last->sharding == shardings[i] &&
+                       last->unit.parameter_bytes() + unit.parameter_bytes() <= most.count;
+    if (joins) {
+      last->unit.name = str(last->unit.name, "+", unit.name);
+      last->members.push_back(unit.state);
+      std::move(unit.parameters.begin(), unit.parameters.end(), std::back_inserter(last->unit.parameters));
+    } else {
+      UnitGroup group{.sharding = shardings[i]};
+      if (unit.state != nullptr) group.members.push_back(unit.state);
+      group.unit = std::move(unit);
+      groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+std::vector<UnitGroup> split_root(std::vector<UnitGroup> groups, Bytes most) {
+  const UnitGroup root = groups.front();
+  if (most.count == 0 || root.unit.state != nullptr || root.sharding != Sharding::ddp) return groups;
+  groups.erase(groups.begin());
+  std::vector<std::size_t> order(root.unit.parameters.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});  // the last layer's gradients come first
+  for (const std::vector<std::size_t>& members :
+       plan_buckets(gradient_specs(root.unit.parameters), order, std::min(MiB(1), most), most)) {
+    UnitGroup bucket{.unit = {.name = root.unit.name}, .sharding = root.sharding};
+    for (auto member = members.rbegin(); member != members.rend(); ++member)
+      bucket.unit.parameters.push_back(root.unit.parameters[*member]);
+    groups.insert(groups.begin(), std::move(bucket));
+  }
+  return groups;
 }
 
 }  // namespace rondo

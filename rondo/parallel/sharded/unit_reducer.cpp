@@ -7,7 +7,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/sharded/exposed_time.h"
 
 namespace rondo {
 namespace {

@@ -1,15 +1,30 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "rondo/base/time.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/gradients/reducer.h"
 #include "rondo/parallel/sharded/block_schedule.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
-#include "rondo/parallel/sharded/unit_fusion.h"
+#include "rondo/parallel/sharded/unit_plans.h"
 
 namespace rondo {
+
+// Adds the time until its end to a sum: computation stands still.
+class ExposedTime {
+ public:
+  explicit ExposedTime(std::int64_t& sum) : sum_(sum), begin_(monotonic_ns()) {}
+  ~ExposedTime() { sum_ += monotonic_ns() - begin_; }
+  ExposedTime(const ExposedTime&) = delete;
+  ExposedTime& operator=(const ExposedTime&) = delete;
+
+ private:
+  std::int64_t& sum_;
+  std::int64_t begin_;
+};
 
 // Sends gradients off, unit by unit, when they are complete: in the reverse order of forward, whatever order
 // the backward pass takes, so in the same order on all ranks. A gradient that comes when those of its unit

@@ -1,11 +1,93 @@
 #include "rondo/train/callbacks/model_checkpoint.h"
 
-#include <algorithm>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/base/log.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+#include "rondo/train/agreement.h"
+#include "rondo/train/callback_failures.h"
+#include "rondo/train/callbacks/backup_and_restore.h"
+#include "rondo/train/callbacks/preemption.h"
 #include "rondo/train/callbacks/save_or_warn.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
+namespace {
+
+void warn(const Trainer& trainer, const char* what, const Error& error) {
+  if (trainer.strategy().context().rank() != 0) return;
+  log::warning(what, " of step ", trainer.position().step, " could not be written: ", error.what(),
+               "; training goes on, and the older checkpoints stand");
+}
+
+// The folder and those above it that do not exist, the innermost first.
+std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code unknown;
+  for (std::filesystem::path folder = directory;
+       !folder.empty() && !std::filesystem::exists(folder, unknown) && !unknown;
+       folder = folder.parent_path())
+    missing.push_back(folder);
+  return missing;
+}
+
+// Tried out: permissions say nothing of file systems that are read-only, and of root.
+void try_to_write(const std::filesystem::path& directory, bool keep_folder) {
+  const auto fail = [&](const std::string& reason) {
+    throw Error(str("checkpoints cannot be written to ", directory.string(), ": ", reason,
+                    "; make it writable, or choose another directory"));
+  };
+  const std::vector<std::filesystem::path> missing = missing_folders(directory);
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) fail(error.message());
+  std::string probe = (directory / ".probe-XXXXXX").string();
+  const int file = ::mkstemp(probe.data());
+  const int code = errno;
+  if (file >= 0) {
+    ::close(file);
+    ::unlink(probe.c_str());
+  }
+  for (const std::filesystem::path& folder : missing) {
+    if (!keep_folder) ::rmdir(folder.c_str());
+  }
+  if (file < 0) fail(errno_text(code));
+}
+
+}  // namespace
+
+void require_writable(const Context& context, const std::filesystem::path& directory, bool on_all_ranks) {
+  run_agreed(context, [&] {
+    if (on_all_ranks || context.rank() == 0) try_to_write(directory, on_all_ranks);
+  });
+}
+
+void save_or_warn(const Trainer& trainer, const char* what, const std::function<void()>& save) {
+  try {
+    save();
+  } catch (const CallbackFailed&) {
+    throw;
+  } catch (const AgreedError& error) {
+    warn(trainer, what, error);
+  } catch (const Error& error) {
+    // Of one process alone, which needs nobody's agreement.
+    if (trainer.strategy().context().world_size() > 1) throw;
+    warn(trainer, what, error);
+  }
+}
 
 void ModelCheckpoint::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (!options_.best_of.empty()) best_.require_validation(outline);
@@ -53,6 +135,69 @@ void ModelCheckpoint::save(Trainer& trainer) {
                                                .of_validation = !options_.best_of.empty()});
   saved_step_ = trainer.position().step;
   replaced_ = trainer.times_replaced();
+}
+
+void BackupAndRestore::before_fit(Trainer& trainer) {
+  if (trainer.position().step > 0) return;
+  const Context& context = trainer.strategy().context();
+  // Rank 0's disk decides for all.
+  const bool here = context.rank() == 0 && std::filesystem::exists(options_.directory) &&
+                    !std::filesystem::is_empty(options_.directory);
+  if (broadcast_object(here, context.world()).get<bool>()) trainer.restore(options_.directory);
+}
+
+void BackupAndRestore::on_train_begin(Trainer& trainer, const FitOutline&) {
+  require_writable(trainer.strategy().context(), options_.directory);
+}
+
+void BackupAndRestore::on_epoch_end(Trainer&, const EpochRecord&) { due_ = options_.every_steps == 0; }
+
+void BackupAndRestore::on_step_complete(Trainer& trainer, const StepRecord& record) {
+  due_ = due_ || (options_.every_steps > 0 && record.step % options_.every_steps == 0);
+  if (!std::exchange(due_, false)) return;
+  save_or_warn(trainer, "the backup", [&] { trainer.save(options_.directory, 1); });
+}
+
+void BackupAndRestore::on_train_end(Trainer& trainer, const FitResult& result) {
+  if (result.end == FitEnd::preempted) {
+    trainer.save(options_.directory, 1);
+  } else if (trainer.strategy().context().rank() == 0) {
+    std::filesystem::remove_all(options_.directory);
+  }
+}
+
+namespace {
+
+// A handler has no other way to tell.
+volatile std::sig_atomic_t preemption_announced = 0;
+
+void announce_preemption(int) { preemption_announced = 1; }
+
+constexpr Duration kNoticeInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+std::function<bool()> Preemption::stop_request() {
+  give_back_signals();
+  preemption_announced = 0;
+  for (const int signal : options_.signals)
+    former_.emplace_back(signal, std::signal(signal, announce_preemption));
+  // The first look is at once.
+  auto looked = std::make_shared<std::optional<TimePoint>>();
+  return [file = options_.notice_file, looked] {
+    if (preemption_announced != 0) return true;
+    if (file.empty()) return false;
+    const TimePoint now = Clock::now();
+    if (*looked && now - **looked < kNoticeInterval) return false;
+    *looked = now;
+    std::error_code ignored;
+    return std::filesystem::exists(file, ignored);
+  };
+}
+
+void Preemption::give_back_signals() noexcept {
+  for (const auto& [signal, handler] : former_) std::signal(signal, handler);
+  former_.clear();
 }
 
 }  // namespace rondo

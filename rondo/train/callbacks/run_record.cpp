@@ -1,6 +1,11 @@
 #include "rondo/train/callbacks/run_record.h"
 
+#include <utility>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/format/file.h"
 #include "rondo/format/run_directory.h"
+#include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -14,6 +19,46 @@ void RunRecord::on_train_begin(Trainer& trainer, const FitOutline& outline) {
                                               .ranks = context.world_size(),
                                               .first_step = outline.first_step,
                                               .total_steps = outline.total_steps});
+}
+
+namespace {
+
+nlohmann::json to_json(const BytesByCategory& bytes) {
+  nlohmann::json object = nlohmann::json::object();
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    object[std::string(to_string(static_cast<MemoryCategory>(i)))] = bytes[i];
+  }
+  return object;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const MemoryPeak& peak) {
+  nlohmann::json units = nlohmann::json::array();
+  for (const MemoryUsage::Unit& unit : peak.usage.units) {
+    units.push_back({{"name", unit.name}, {"categories", to_json(unit.categories)}});
+  }
+  return {{"peak_bytes", peak.usage.total},
+          {"step", peak.step},
+          {"phase", peak.phase},
+          {"unit", peak.unit},
+          {"categories", to_json(peak.usage.categories)},
+          {"units", std::move(units)}};
+}
+
+void MemoryReport::on_train_end(Trainer& trainer, const FitResult&) {
+  if (!std::exchange(has_stepped_, false)) return;
+  const Context& context = trainer.strategy().context();
+  nlohmann::json mine = to_json(replica_memory_tracker().peak());
+  mine["rank"] = context.rank();
+  if (const auto replicas = trainer.replica_peak_bytes(); !replicas.empty())
+    mine["replica_peak_bytes"] = replicas;
+  const std::vector<nlohmann::json> of_ranks = gather_object(mine, context.world());
+  if (context.rank() != 0) return;
+  const std::filesystem::path file = run_directory_ / "memory.json";
+  SideOutput(file).write([&] {
+    replace_text_file(file, nlohmann::json{{"ranks", of_ranks}}.dump(1) + "\n");
+  });
 }
 
 }  // namespace rondo

@@ -7,7 +7,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/time.h"
-#include "rondo/parallel/grouped/grouped_model.h"
+#include "rondo/parallel/grouped/grouped_strategy.h"
 #include "tests/parallel/sharded/layers.h"
 
 namespace rondo::testing::ddp_hosts_test {

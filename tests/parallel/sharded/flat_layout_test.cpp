@@ -1,4 +1,4 @@
-#include "rondo/parallel/sharded/flat_layout.h"
+#include "rondo/parallel/sharded/flat_parameters.h"
 
 #include <gtest/gtest.h>
 

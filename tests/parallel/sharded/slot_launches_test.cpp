@@ -1,4 +1,4 @@
-#include "rondo/parallel/sharded/slot_launches.h"
+#include "rondo/parallel/sharded/block_schedule.h"
 
 #include <gtest/gtest.h>
 

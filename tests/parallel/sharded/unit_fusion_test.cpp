@@ -1,4 +1,4 @@
-#include "rondo/parallel/sharded/unit_fusion.h"
+#include "rondo/parallel/sharded/unit_plans.h"
 
 #include <gtest/gtest.h>
 
