@@ -5,7 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/launch/process_count.h"
+#include "rondo/launch/host_resources.h"
 
 namespace rondo {
 

@@ -3,8 +3,7 @@
 #include <torch/types.h>
 
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/models/bert.h"

@@ -14,7 +14,7 @@
 #include "apps/export/hugging_face.h"
 #include "apps/train/run_arguments.h"
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/checkpoint/weights.h"

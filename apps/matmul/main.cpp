@@ -10,7 +10,7 @@
 #include "apps/matmul/figures.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
 

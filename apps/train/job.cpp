@@ -10,7 +10,7 @@
 #include "apps/train/flag_error.h"
 #include "apps/train/init_weights.h"
 #include "rondo/base/error.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/data/mixture.h"
 #include "rondo/data/open.h"

@@ -5,7 +5,7 @@
 #include "apps/train/stop_signals.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/base/job_error.h"
-#include "rondo/launch/error_file.h"
+#include "rondo/launch/failure.h"
 
 namespace rondo {
 

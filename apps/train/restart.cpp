@@ -6,7 +6,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
-#include "rondo/env/slurm_job.h"
+#include "rondo/env/sources/slurm.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/train/replica/memory_replica.h"
 #include "rondo/train/replica/newest_replica.h"

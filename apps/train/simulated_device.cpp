@@ -2,7 +2,7 @@
 
 #include "rondo/backend/card_engine.h"
 #include "rondo/base/error.h"
-#include "rondo/base/module_path.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/env/device_name.h"
 

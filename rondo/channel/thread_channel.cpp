@@ -9,7 +9,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/failure.h"
+#include "rondo/channel/channel.h"
 
 namespace rondo {
 namespace {

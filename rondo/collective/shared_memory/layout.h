@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rondo/channel/failure.h"
+#include "rondo/channel/channel.h"
 #include "rondo/collective/request.h"
 
 // The shared-memory file that every rank of a group owns and all others map.

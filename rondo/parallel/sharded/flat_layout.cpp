@@ -1,6 +1,6 @@
 #include "rondo/parallel/sharded/flat_layout.h"
 
-#include "rondo/base/integer.h"
+#include "rondo/base/arithmetic.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/cost/slots.h"
+#include "rondo/cost/step_model.h"
 #include "rondo/cost/step_plan.h"
 #include "rondo/parallel/schedule/block.h"
 

@@ -4,10 +4,10 @@
 #include <cctype>
 #include <string>
 
-#include "rondo/backend/membership.h"
+#include "rondo/backend/rendezvous.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
-#include "rondo/env/job_memory.h"
+#include "rondo/env/launcher_files.h"
 #include "rondo/format/checksum.h"
 #include "rondo/format/file.h"
 
