@@ -7,7 +7,6 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "rondo/backend/membership.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/native_backend.h"
 #include "rondo/backend/registry.h"

@@ -25,7 +25,7 @@ GPU = ROOT / "build" / "gpu"
 LARGEST = 40_000_000  # bytes of the bundle
 TARGETS = ["quickstart_programs", "rondo-doctor", "rondo_nccl", "rondo_sim"]
 PROGRAMS = ["rondo", "rondo-train", "rondo-train-worker", "rondo-matmul", "rondo-report", "rondo-doctor"]
-# Loaded by name (rondo/control/zeromq_library.cpp), so no program says that it needs it.
+# Loaded by name (rondo/control/zeromq.cpp), so no program says that it needs it.
 LOADED_BY_NAME = ["libzmq.so.5"]
 # Loaded by programs that have libtorch already, so they need no run path.
 MODULES = ["rondo_nccl.so", "rondo_sim.so"]

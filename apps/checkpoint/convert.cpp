@@ -12,7 +12,7 @@
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/tensor_file.h"

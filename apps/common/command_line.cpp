@@ -9,9 +9,9 @@
 #include "apps/common/help_format.h"
 #include "apps/common/wrong_flag.h"
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/job_error.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/output.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 

@@ -8,7 +8,7 @@
 #include "rondo/backend/engine_folders.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/launch/process_count.h"
+#include "rondo/launch/host_resources.h"
 
 namespace rondo {
 

@@ -11,9 +11,9 @@
 #include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/engine_folders.h"
 #include "rondo/base/bytes.h"
-#include "rondo/base/module_path.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
-#include "rondo/launch/devices.h"
+#include "rondo/launch/host_resources.h"
 
 namespace doctor {
 namespace {

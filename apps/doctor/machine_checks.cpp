@@ -19,8 +19,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/env/identity.h"
-#include "rondo/launch/cpu_binding.h"
-#include "rondo/launch/cpu_quota.h"
+#include "rondo/launch/host_resources.h"
 
 namespace doctor {
 namespace {

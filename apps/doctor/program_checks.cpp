@@ -15,7 +15,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
-#include "rondo/launch/devices.h"
+#include "rondo/launch/host_resources.h"
 
 namespace doctor {
 namespace {

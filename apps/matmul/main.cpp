@@ -15,7 +15,7 @@
 #include "apps/common/command_line.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/kernels/matmul_choice.h"

@@ -9,7 +9,7 @@
 #include "apps/common/libtorch_location.h"
 #include "apps/new/template.h"
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 

@@ -10,7 +10,7 @@
 #include "apps/report/page.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/cost/profile_json.h"

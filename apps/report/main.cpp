@@ -6,7 +6,7 @@
 #include "apps/plan/answer.h"
 #include "apps/report/page.h"
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/cost/step_plan.h"

@@ -12,13 +12,13 @@
 #include "apps/common/command_line.h"
 #include "apps/common/help_format.h"
 #include "rondo/base/error.h"
-#include "rondo/base/host_port.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/env/address.h"
 #include "rondo/env/launcher_place.h"
 #include "rondo/launch/command.h"
+#include "rondo/launch/host_resources.h"
 #include "rondo/launch/job.h"
-#include "rondo/launch/process_count.h"
 #include "rondo/launch/stop_signals.h"
 
 namespace {
@@ -413,7 +413,7 @@ void check_interface(const std::string& name) {
 
 void parse_meeting_place(const Flags& flags, const Hosts& hosts, RunOptions& options) {
   const bool several = hosts.count > 1;
-  options.master_addr = rondo::without_brackets(flags.master_addr);
+  options.master_addr = rondo::env::without_brackets(flags.master_addr);
   std::string port = flags.master_port;
   if (several && flags.standalone)
     throw UsageError("--standalone is for one host, but --nnodes asks for several");
@@ -423,7 +423,7 @@ void parse_meeting_place(const Flags& flags, const Hosts& hosts, RunOptions& opt
   } else {
     options.run_id = flags.rdzv_id;
     if (flags.rdzv_backend == "static" && !flags.rdzv_endpoint.empty()) {
-      const rondo::HostPort endpoint = rondo::split_host_port(flags.rdzv_endpoint);
+      const rondo::env::HostPort endpoint = rondo::env::split_host_port(flags.rdzv_endpoint);
       options.master_addr = endpoint.host;
       if (!endpoint.port.empty()) port = endpoint.port;
     }

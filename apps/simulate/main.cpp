@@ -12,8 +12,8 @@
 #include "apps/plan/inputs.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/cost/profile.h"
@@ -28,7 +28,6 @@
 #include "rondo/simulate/cluster.h"
 #include "rondo/simulate/mesh_step.h"
 #include "rondo/simulate/step_simulator.h"
-#include "rondo/simulate/topology.h"
 
 namespace rondo {
 

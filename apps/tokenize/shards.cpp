@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

@@ -7,7 +7,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/env/device_name.h"
-#include "rondo/launch/process_count.h"
+#include "rondo/launch/host_resources.h"
 #include "rondo/launch/stop_signals.h"
 #include "rondo/models/model_options.h"
 #include "rondo/nn/loss_names.h"

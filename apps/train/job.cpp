@@ -11,7 +11,7 @@
 #include "apps/common/command_line.h"
 #include "apps/train/flags.h"
 #include "rondo/base/error.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/pretrained.h"
 #include "rondo/checkpoint/weights.h"

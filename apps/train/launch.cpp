@@ -19,7 +19,7 @@
 #include "rondo/env/cluster.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
-#include "rondo/env/slurm_job.h"
+#include "rondo/env/sources/slurm.h"
 #include "rondo/format/run_directory.h"
 #include "rondo/launch/job.h"
 #include "rondo/launch/scratch.h"

@@ -10,7 +10,7 @@
 #include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/loss.h"
-#include "rondo/profile/plan_on_mesh.h"
+#include "rondo/profile/plan_of_profile.h"
 #include "rondo/train/callbacks/prediction_report.h"
 #include "rondo/train/optimizer.h"
 

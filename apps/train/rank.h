@@ -18,7 +18,7 @@ int run_rank(int argc, const char* const* argv, const StrategyRegistry& strategi
 // How the ranks of a job end with an error: the launcher hears of it, and it is printed once.
 namespace rondo {
 
-// Returns what `body` returns. What it throws is recorded for the launcher (rondo/launch/error_file.h), of a
+// Returns what `body` returns. What it throws is recorded for the launcher (rondo/launch/failure.h), of a
 // JobError by the rank that reports it, and thrown on, for the command line to print. From then on the
 // error's exit code is the process's (let_error_end_process()).
 int record_failures(const std::function<int()>& body);

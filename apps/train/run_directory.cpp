@@ -11,7 +11,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
-#include "rondo/env/slurm_job.h"
+#include "rondo/env/sources/slurm.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/format/checkpoint_files.h"
 #include "rondo/format/file.h"

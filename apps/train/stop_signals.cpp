@@ -13,7 +13,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/time.h"
 #include "rondo/env/environment.h"
-#include "rondo/env/slurm_job.h"
+#include "rondo/env/sources/slurm.h"
 #include "rondo/launch/stop_signals.h"
 
 namespace rondo {

@@ -1,4 +1,4 @@
-"""How many times faster one is than its peer: the rule of rondo/base/peer_ratio.h, for what is measured in Python."""
+"""How many times faster one is than its peer: the rule of rondo/base/arithmetic.h, for what is measured in Python."""
 
 MOST_OVER_MINIMUM = 3
 RULE = ("Ratios to a peer are of p50; those marked * are of minima, because the peer's p50 is more than 3 times its\n"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/device/rank_cards.h"
+#include "rondo/device/device_choice.h"
 
 namespace rondo {
 

@@ -33,7 +33,7 @@ struct InitOptions {
   // An own store instead of init_method; rank and world_size must then be set.
   c10::intrusive_ptr<c10d::Store> store{};
   // Ranks with the same text share memory. Empty: RONDO_HOST, else found out (see
-  // membership.h).
+  // rendezvous.h).
   std::string host{};
   // Sums of floating-point numbers are added in the order of ranks 0, 1, 2, ... by every engine, on every
   // layout of hosts and with every algorithm: the same numbers give the same bits everywhere. What it costs:

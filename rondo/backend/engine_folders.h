@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "rondo/backend/engine/plain_engines.h"
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
 #include "rondo/options/declaration.h"
 

@@ -14,7 +14,7 @@
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/backend/nccl/combined_backend.h"
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

@@ -9,8 +9,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/futex.h"
-#include "rondo/channel/rank_values.h"
+#include "rondo/channel/store.h"
 #include "rondo/channel/waiting.h"
 
 namespace rondo {

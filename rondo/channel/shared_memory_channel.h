@@ -8,9 +8,9 @@
 
 #include "rondo/channel/channel.h"
 #include "rondo/channel/failure.h"
-#include "rondo/channel/peer_watch.h"
 #include "rondo/channel/shared_memory.h"
 #include "rondo/channel/store.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo {
 

@@ -10,8 +10,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/futex.h"
 #include "rondo/channel/shared_memory.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo {
 namespace {

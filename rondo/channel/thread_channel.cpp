@@ -1,4 +1,5 @@
 #include "rondo/channel/thread_channel.h"
+#include "rondo/channel/failure.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -9,7 +10,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/failure.h"
+#include "rondo/channel/channel.h"
 
 namespace rondo {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/control/zeromq_library.h"
+#include "rondo/control/zeromq.h"
 
 namespace rondo::control {
 namespace {

@@ -18,7 +18,7 @@ struct PlannedUnit {
   std::optional<std::uint64_t> parameter_bytes;  // that it was planned for
 };
 
-// One block of a collective, and the slot (slots.h) at whose start it joins the link's queue.
+// One block of a collective, and the slot (step_model.h) at whose start it joins the link's queue.
 struct PlannedBlock {
   JobKind purpose = JobKind::all_reduce;
   std::size_t unit = 0;  // number in StepPlan::units

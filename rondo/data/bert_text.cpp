@@ -9,8 +9,8 @@
 #include <numeric>
 #include <set>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/data/data_files.h"

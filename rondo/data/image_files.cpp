@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/log.h"
 #include "rondo/base/random.h"
-#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 #include "rondo/data/image/image_options.h"
 #include "rondo/data/subset.h"

@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "rondo/base/error.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/data/byte_pairs.h"
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/data/subset.h"

@@ -4,8 +4,8 @@
 #include <bit>
 #include <numeric>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/data/sampler.h"

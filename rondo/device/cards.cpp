@@ -12,7 +12,7 @@
 #include <typeinfo>
 
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

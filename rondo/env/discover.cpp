@@ -5,13 +5,12 @@
 #include <climits>
 
 #include "rondo/base/error.h"
-#include "rondo/base/host_port.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
+#include "rondo/env/address.h"
 #include "rondo/env/identity.h"
-#include "rondo/env/init_method.h"
 #include "rondo/env/roles.h"
-#include "rondo/env/source.h"
+#include "rondo/env/settings.h"
 
 namespace rondo::env {
 namespace {

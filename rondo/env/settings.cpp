@@ -1,5 +1,6 @@
 #include "rondo/env/settings.h"
 
+#include <array>
 #include <limits>
 
 #include "rondo/base/error.h"
@@ -81,6 +82,14 @@ std::optional<int> Settings::integer(Field field) const {
   const Setting* setting = find(field);
   if (setting == nullptr) return std::nullopt;
   return static_cast<int>(parse_integer(setting->value, setting->variable));
+}
+
+std::span<const Source> sources() {
+  static const std::array table = {
+      pet_source,   torchrun_source,   open_mpi_source,  pmi_source,
+      slurm_source, kubernetes_source, tpu_slice_source, tf_config_source,
+  };
+  return table;
 }
 
 }  // namespace rondo::env

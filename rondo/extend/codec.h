@@ -1,7 +1,7 @@
 #pragma once
 
 // Communication hooks and encodings of gradients, ready-made and of one's own.
-#include "rondo/backend/coded_all_reduce.h"
+#include "rondo/backend/coded_collectives.h"
 #include "rondo/collective/codec/codec.h"
 #include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/hooks/codec_hook.h"

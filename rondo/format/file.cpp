@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "rondo/base/error.h"
-#include "rondo/base/file_space.h"
-#include "rondo/base/output.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

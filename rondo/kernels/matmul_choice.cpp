@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/machine.h"
-#include "rondo/base/output.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 
 // MKL asks this function of its own whether it runs on an Intel processor, and from then on picks kernels by

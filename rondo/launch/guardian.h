@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <set>
+#include <string>
 
 namespace rondo::launch {
 
@@ -20,5 +21,9 @@ int run_guarded(const std::function<int(int lifeline)>& job, const std::set<int>
 
 // Those of `signals` that this program was not told to ignore (nohup).
 std::set<int> not_ignored(const std::set<int>& signals);
+
+// Changes how `ps`, `pgrep` and `pkill -f` name this process, by writing over its command line's memory:
+// main's argv must not be used afterwards. Does nothing where /proc does not show where that is.
+void set_process_title(const std::string& title);
 
 }  // namespace rondo::launch

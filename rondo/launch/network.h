@@ -48,4 +48,14 @@ Connection connect_to(const std::string& host, int port, Duration limit);
 // what happened last ("Connection refused"). Says every ten seconds in the log that it still waits.
 std::string wait_for_listener(const std::string& host, int port, Duration timeout);
 
+// A TCP port that nobody listens on now. It is not reserved: rank 0 binds it a moment later. Throws Error.
+int find_free_port();
+
+// Throws UsageError when `port` of this host cannot be listened on, naming the address and, where /proc shows
+// it, the pid and program of its owner. Does nothing when `address` is not of this host.
+void require_free_port(const std::string& address, int port);
+
+// "pid 123 (python3), which listens on 127.0.0.1:29500", or an empty text when it cannot be seen.
+std::string port_owner(int port);
+
 }  // namespace rondo::launch

@@ -9,15 +9,14 @@
 #include <sstream>
 
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/launch/descriptor.h"
-#include "rondo/launch/error_file.h"
 #include "rondo/launch/failure.h"
 #include "rondo/launch/guardian.h"
-#include "rondo/launch/port.h"
+#include "rondo/launch/network.h"
 #include "rondo/launch/scratch.h"
 #include "rondo/launch/supervisor.h"
 #include "rondo/launch/worker_environment.h"

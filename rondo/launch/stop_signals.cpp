@@ -6,7 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/env/slurm_job.h"
+#include "rondo/env/sources/slurm.h"
 #include "rondo/launch/failure.h"
 
 namespace rondo::launch {

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/failure.h"
 #include "rondo/launch/process_tree.h"

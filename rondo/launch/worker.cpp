@@ -2,21 +2,50 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <termios.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "rondo/base/error.h"
+#include "rondo/base/terminal.h"
 #include "rondo/base/text.h"
-#include "rondo/launch/pseudo_terminal.h"
+#include "rondo/launch/descriptor.h"
 
 namespace rondo::launch {
 namespace {
+
+// A pseudo-terminal that stands in for a worker's output stream: the worker writes to `write_end`, for which
+// isatty() is true and whose size is `size`; the launcher reads the same bytes, untranslated, from
+// `read_end`. Reading ends with EIO when the last writer has gone. Programs started later do not inherit
+// either end, and neither becomes a controlling terminal. Empty where the system gives none.
+std::optional<Pipe> make_pseudo_terminal(TerminalSize size) {
+  Pipe ends;
+  ends.read_end = Descriptor(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  const int leader = ends.read_end.number();
+  std::array<char, 64> name;
+  if (leader < 0 || grantpt(leader) != 0 || unlockpt(leader) != 0 ||
+      ptsname_r(leader, name.data(), name.size()) != 0)
+    return std::nullopt;
+  ends.write_end = Descriptor(open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  const int follower = ends.write_end.number();
+  termios settings{};
+  if (follower < 0 || tcgetattr(follower, &settings) != 0) return std::nullopt;
+  cfmakeraw(&settings);
+  winsize window{};
+  window.ws_col = static_cast<unsigned short>(size.columns);
+  window.ws_row = static_cast<unsigned short>(size.rows);
+  if (tcsetattr(follower, TCSANOW, &settings) != 0 || ioctl(follower, TIOCSWINSZ, &window) != 0)
+    return std::nullopt;
+  return ends;
+}
 
 // What a stream needs: `child` becomes the worker's descriptor, `source` is read by the launcher.
 struct StreamEnds {

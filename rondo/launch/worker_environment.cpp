@@ -2,8 +2,7 @@
 
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
-#include "rondo/env/job_memory.h"
-#include "rondo/env/preemption_note.h"
+#include "rondo/env/launcher_files.h"
 #include "rondo/launch/stop_signals.h"
 
 namespace rondo::launch {

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/printable.h"
-#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 #include "rondo/models/model_module.h"
 #include "rondo/models/script.h"

@@ -1,17 +1,23 @@
 #include "rondo/options/config_file.h"
 
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "rondo/base/error.h"
-#include "rondo/base/json_lines.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
-#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
-#include "rondo/options/config_builder.h"
 
 namespace rondo {
 namespace {
@@ -25,6 +31,111 @@ std::string option_name(const std::vector<std::string>& path, std::size_t length
   std::string name = join(keys, "-");
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
+}
+
+// Lists and tables inside each other in a configuration file, at most.
+constexpr int kDeepestConfig = 16;
+
+// Collects the options of a configuration file while it is parsed, and refuses what is set twice.
+class ConfigBuilder {
+ public:
+  ConfigBuilder(std::string what, const TakesObject& takes_object)
+      : what_(std::move(what)), takes_object_(takes_object) {}
+
+  // Adds the value of a key in nested tables. Throws UsageError when the option has a value already.
+  void add(const std::vector<std::string>& path, nlohmann::json value, int line);
+  std::vector<FileOption> take() { return std::move(options_); }
+
+  // Throws UsageError "WHAT:LINE: problem".
+  [[noreturn]] void fail(int line, const std::string& problem) const;
+
+ private:
+  FileOption* find(const std::string& name);
+  [[noreturn]] void fail_twice(const std::string& key, int line, int first) const;
+
+  std::string what_;
+  const TakesObject& takes_object_;
+  std::vector<FileOption> options_;
+  std::map<std::vector<std::string>, int> lines_;  // of what objects hold, by the whole path
+};
+
+FileOption* ConfigBuilder::find(const std::string& name) {
+  const auto found = std::find_if(options_.begin(), options_.end(),
+                                  [&](const FileOption& option) { return option.name == name; });
+  return found == options_.end() ? nullptr : &*found;
+}
+
+void ConfigBuilder::fail(int line, const std::string& problem) const {
+  throw UsageError(str(what_, ":", line, ": ", problem));
+}
+
+void ConfigBuilder::fail_twice(const std::string& key, int line, int first) const {
+  fail(line, str(printable(key), " is set twice: line ", first, " sets it too"));
+}
+
+void ConfigBuilder::add(const std::vector<std::string>& path, nlohmann::json value, int line) {
+  for (std::size_t length = 1; length < path.size(); ++length) {
+    const std::string name = option_name(path, length);
+    if (!takes_object_(name)) continue;
+    FileOption* option = find(name);
+    if (option == nullptr) {
+      const std::vector<std::string> keys(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(length));
+      options_.push_back({name, join(keys, "."), nlohmann::json::object(), line});
+      option = &options_.back();
+    }
+    const std::string key = join(path, ".");
+    if (!option->value.is_object()) fail_twice(key, line, option->line);
+    nlohmann::json* place = &option->value;
+    for (std::size_t i = length; i + 1 < path.size(); ++i) {
+      place = &(*place)[path[i]];
+      if (!place->is_null() && !place->is_object()) fail_twice(key, line, option->line);
+    }
+    const auto [known, is_new] = lines_.emplace(path, line);
+    if (!is_new) fail_twice(key, line, known->second);
+    if (place->contains(path.back())) fail_twice(key, line, option->line);
+    (*place)[path.back()] = std::move(value);
+    return;
+  }
+  const std::string name = option_name(path, path.size());
+  if (const FileOption* const known = find(name)) fail_twice(join(path, "."), line, known->line);
+  options_.push_back({name, join(path, "."), std::move(value), line});
+}
+
+// Iterates over a text and counts the lines that the JSON parser has consumed. Copies share the count.
+class LineCounter {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  LineCounter(const char* at, int* line) : at_(at), line_(line) {}
+  reference operator*() const { return *at_; }
+  LineCounter& operator++() {
+    if (*at_++ == '\n') ++*line_;
+    return *this;
+  }
+  LineCounter operator++(int) {
+    LineCounter before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const LineCounter& other) const { return at_ == other.at_; }
+  bool operator!=(const LineCounter& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  int* line_;
+};
+
+// Hands the events of a JSON text to `reader`, which decides what is an error and how deep values may be.
+// `line` is the line, from 1, of what the parser has read so far: at key() that of the key. Behind the value
+// nothing may follow.
+void parse_json_by_line(std::string_view text, nlohmann::json_sax<nlohmann::json>& reader, int& line) {
+  line = 1;
+  nlohmann::json::sax_parse(LineCounter(text.data(), &line), LineCounter(text.data() + text.size(), &line),
+                            &reader);
 }
 
 // Hands the parser's events to a ConfigBuilder: an object's name goes before the names in it.
@@ -94,6 +205,94 @@ class JsonConfigReader : public nlohmann::json_sax<nlohmann::json> {
   int key_line_ = 1;
 };
 
+// toml++ 3.3 limits how deep values stand inside each other, but not the parts of a dotted key, and descends
+// by recursion: 300,000 parts overflow the stack.
+constexpr std::int64_t kMostDotsOfLine = 2000;
+
+void check_dots(std::string_view text, const ConfigBuilder& builder) {
+  int line = 1;
+  for (const std::string& words : split(std::string(text), '\n')) {
+    if (std::count(words.begin(), words.end(), '.') > kMostDotsOfLine)
+      builder.fail(line, str("more than ", kMostDotsOfLine, " dots on a line"));
+    ++line;
+  }
+}
+
+struct Leaf {
+  std::vector<std::string> path;
+  const toml::node* value;
+  toml::source_position key;
+};
+
+class TomlOptions {
+ public:
+  explicit TomlOptions(ConfigBuilder& builder) : builder_(builder) {}
+
+  void read(const toml::table& table) {
+    collect(table, {});
+    // toml++ sorts by name; what is said of an option that is set twice depends on which came first.
+    std::stable_sort(leaves_.begin(), leaves_.end(),
+                     [](const Leaf& a, const Leaf& b) { return a.key < b.key; });
+    for (const Leaf& leaf : leaves_) {
+      const int line = static_cast<int>(leaf.key.line);
+      builder_.add(leaf.path, value_of(*leaf.value, line, 1), line);
+    }
+  }
+
+ private:
+  void collect(const toml::table& table, const std::vector<std::string>& prefix) {
+    for (const auto& [key, value] : table) {
+      std::vector<std::string> path = prefix;
+      path.emplace_back(key.str());
+      if (const toml::table* const inner = value.as_table()) {
+        check_depth(path.size(), static_cast<int>(key.source().begin.line));
+        collect(*inner, path);
+      } else {
+        leaves_.push_back({std::move(path), &value, key.source().begin});
+      }
+    }
+  }
+
+  nlohmann::json value_of(const toml::node& node, int line, std::size_t depth) const {
+    check_depth(depth, line);
+    if (const auto text = node.value_exact<std::string>()) return *text;
+    if (const auto truth = node.value_exact<bool>()) return *truth;
+    if (const auto whole = node.value_exact<std::int64_t>()) return *whole;
+    if (const auto number = node.value_exact<double>()) {
+      if (!std::isfinite(*number)) builder_.fail(line, "a number is neither inf nor nan");
+      return *number;
+    }
+    const toml::array* const list = node.as_array();
+    if (list == nullptr)
+      builder_.fail(line, node.is_table() ? "a list holds texts, numbers and booleans, no tables"
+                                          : "no option takes a date or a time; a text stands in quotes");
+    nlohmann::json items = nlohmann::json::array();
+    for (const toml::node& item : *list)
+      items.push_back(value_of(item, static_cast<int>(item.source().begin.line), depth + 1));
+    return items;
+  }
+
+  void check_depth(std::size_t depth, int line) const {
+    if (depth > std::size_t{kDeepestConfig})
+      builder_.fail(line, str("more than ", kDeepestConfig, " levels inside each other"));
+  }
+
+  ConfigBuilder& builder_;
+  std::vector<Leaf> leaves_;
+};
+
+// Reads TOML (see ConfigFormat) into `builder`. Throws UsageError.
+void read_toml(std::string_view text, ConfigBuilder& builder) {
+  check_dots(text, builder);
+  toml::table table;
+  try {
+    table = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    builder.fail(static_cast<int>(error.source().begin.line), std::string(error.description()));
+  }
+  TomlOptions(builder).read(table);
+}
+
 std::string scalar_text(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
@@ -130,48 +329,6 @@ std::string list_text(const nlohmann::json& list) {
 }
 
 }  // namespace
-
-FileOption* ConfigBuilder::find(const std::string& name) {
-  const auto found = std::find_if(options_.begin(), options_.end(),
-                                  [&](const FileOption& option) { return option.name == name; });
-  return found == options_.end() ? nullptr : &*found;
-}
-
-void ConfigBuilder::fail(int line, const std::string& problem) const {
-  throw UsageError(str(what_, ":", line, ": ", problem));
-}
-
-void ConfigBuilder::fail_twice(const std::string& key, int line, int first) const {
-  fail(line, str(printable(key), " is set twice: line ", first, " sets it too"));
-}
-
-void ConfigBuilder::add(const std::vector<std::string>& path, nlohmann::json value, int line) {
-  for (std::size_t length = 1; length < path.size(); ++length) {
-    const std::string name = option_name(path, length);
-    if (!takes_object_(name)) continue;
-    FileOption* option = find(name);
-    if (option == nullptr) {
-      const std::vector<std::string> keys(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(length));
-      options_.push_back({name, join(keys, "."), nlohmann::json::object(), line});
-      option = &options_.back();
-    }
-    const std::string key = join(path, ".");
-    if (!option->value.is_object()) fail_twice(key, line, option->line);
-    nlohmann::json* place = &option->value;
-    for (std::size_t i = length; i + 1 < path.size(); ++i) {
-      place = &(*place)[path[i]];
-      if (!place->is_null() && !place->is_object()) fail_twice(key, line, option->line);
-    }
-    const auto [known, is_new] = lines_.emplace(path, line);
-    if (!is_new) fail_twice(key, line, known->second);
-    if (place->contains(path.back())) fail_twice(key, line, option->line);
-    (*place)[path.back()] = std::move(value);
-    return;
-  }
-  const std::string name = option_name(path, path.size());
-  if (const FileOption* const known = find(name)) fail_twice(join(path, "."), line, known->line);
-  options_.push_back({name, join(path, "."), std::move(value), line});
-}
 
 std::vector<FileOption> parse_config(std::string_view text, const std::string& what, ConfigFormat format,
                                      const TakesObject& takes_object) {

@@ -1,4 +1,4 @@
-#include "rondo/plan/baselines.h"
+#include "rondo/plan/planner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
-#include "rondo/plan/schedule/memory_floor.h"
+#include "rondo/plan/schedule/schedules.h"
 
 namespace rondo::plan {
 

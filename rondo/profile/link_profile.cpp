@@ -6,13 +6,12 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/memory/registered_memory.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
-#include "rondo/profile/over_ranks.h"
 
 namespace rondo {
 namespace {

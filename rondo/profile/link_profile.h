@@ -1,12 +1,22 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <functional>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/base/bytes.h"
-#include "rondo/cost/link.h"
+#include "rondo/cost/profile.h"
 
 namespace rondo {
+
+// One number of every rank, reduced over them. Collective.
+inline double over_ranks(double value, const Group& group, ReduceOp how) {
+  at::Tensor message = at::full({1}, value, at::kDouble);
+  all_reduce(message, group, how);
+  return message.item<double>();
+}
 
 struct LinkProfileOptions {
   Bytes largest = MiB(64);          // whole buffers of collectives, from 4 KiB in steps of four

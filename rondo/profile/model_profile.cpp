@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "rondo/backend/memory/tracked_memory.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/nn/activation_checkpoint.h"

@@ -1,12 +1,20 @@
 #include "rondo/profile/plan_of_profile.h"
 
+#include <torch/nn/module.h>
+
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/unit_state.h"
+#include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 #include "rondo/plan/plan_file.h"
+#include "rondo/profile/plan_for.h"
+#include "rondo/train/agreement.h"
 
 namespace rondo {
 namespace {
@@ -69,6 +77,84 @@ nlohmann::ordered_json plan_of_profile(const cost::Profile& profile, int ranks, 
                          "B (", to_string(Bytes{smallest}), "); ", explanation.need));
   }
   return plan::plan_to_json(model, answer, explanation, planner);
+}
+
+Mesh mesh_of_plan(const cost::StepPlan& plan, int world_size) {
+  if (plan.mesh.empty()) return {};
+  if (plan.ranks != world_size) {
+    throw UsageError(str(plan.source, " was made for ", plan.ranks, " ranks, and this job has ", world_size,
+                         ": start ", plan.ranks, " processes, or make a plan with --ranks ", world_size));
+  }
+  return ordered_mesh(parse_mesh(plan.mesh, plan.source), world_size);
+}
+
+StrategyRegistry with_plan(const StrategyRegistry& strategies, const std::string& text) {
+  StrategyRegistry result = strategies;
+  result.add<ShardedOptions>(strategies.declaration("planned"),
+                             [strategies, text](const Context& context, const ShardedOptions& given) {
+                               ShardedOptions options = given;
+                               options.plan_text = text;
+                               return strategies.make("planned", context, options);
+                             });
+  return result;
+}
+
+OptionValues PlanOnMesh::pipeline_options() const {
+  if (!step.pipeline) return {};
+  const cost::PlannedPipeline& planned = *step.pipeline;
+  OptionValues values{{"pipeline-schedule", planned.schedule},
+                      {"micro-batches", std::to_string(planned.micro_batches)},
+                      {"stage-cuts", join(planned.stage_cuts, ",")}};
+  if (planned.schedule == "interleaved") values["pipeline-chunks"] = std::to_string(planned.chunks);
+  return values;
+}
+
+std::string PlanOnMesh::strategy_on_mesh() const {
+  // Experts that are spread are trained by ddp, and plans of such meshes say so.
+  if (size_along(mesh, "expert") > 1) return "ddp";
+  if (size_along(mesh, "data") * size_along(mesh, "context") > 1 || mesh.size() < 2) return "planned";
+  return size_along(mesh, "pipeline") > 1 ? "pipeline" : "tensor";
+}
+
+std::string PlanOnMesh::text_along_data(const Context& meshed) const {
+  if (mesh.size() < 2) return text;
+  nlohmann::ordered_json units = nlohmann::ordered_json::array();
+  if (step.pipeline) {
+    // What a rank has of the model is one unit to the strategy along data.
+    const auto rank = static_cast<std::size_t>(meshed.group("pipeline").rank());
+    units.push_back({{"name", kRootUnit}, {"strategy", cost::name(step.pipeline->strategies.at(rank))}});
+  } else {
+    // Sizes of a layer's parts are not told: they were taken in proportion.
+    for (const cost::PlannedUnit& unit : step.units)
+      units.push_back({{"name", unit.name},
+                       {"strategy", cost::name(unit.choice.strategy)},
+                       {"checkpoint", unit.choice.checkpoint}});
+  }
+  return nlohmann::ordered_json{{"units", std::move(units)}}.dump();
+}
+
+void PlanOnMesh::checkpoint_units(const torch::nn::Module& module) const {
+  if (mesh.size() < 2) return;
+  for (UnitState* unit : units_of(module)) {
+    if (const cost::PlannedUnit* const planned = step.find(unit->name()))
+      unit->set_checkpointed(planned->choice.checkpoint);
+  }
+}
+
+std::string plan_for(const Context& context, Model model, const Batch& batch, Bytes limit,
+                     const PlanForOptions& options) {
+  const JobProfileOptions measure = planning_profile_options(*model.module, options);
+  const std::string made_for =
+      describe_job(model, batch.samples, options.optimizer.name, "of the program", context);
+  const cost::Profile profile = profile_job(context, std::move(model), batch, measure, made_for);
+  std::string text;
+  run_agreed(context, [&] {
+    if (context.rank() == 0)
+      text =
+          plan_of_profile(profile, context.world_size(), limit, options, str("a limit of ", to_string(limit)))
+              .dump();
+  });
+  return broadcast_object(text, context.world()).get<std::string>();
 }
 
 }  // namespace rondo

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/server/local_link.h"
 #include "rondo/server/remote_link.h"

@@ -8,7 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/control/secret.h"
 #include "rondo/env/cluster.h"
-#include "rondo/env/ended_workers.h"
+#include "rondo/env/launcher_files.h"
 
 namespace rondo::server {
 namespace {

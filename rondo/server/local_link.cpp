@@ -10,7 +10,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/futex.h"
 #include "rondo/channel/waiting.h"
 #include "rondo/collective/codec/codec.h"
 

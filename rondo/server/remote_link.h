@@ -5,6 +5,7 @@
 
 #include "rondo/channel/shared_memory.h"
 #include "rondo/control/connection.h"
+#include "rondo/server/local_link.h"
 #include "rondo/server/protocol.h"
 
 namespace rondo::server {
@@ -69,5 +70,10 @@ class RemoteLink final : public Link {
   std::vector<VariableSpec> variables_;
   Duration timeout_;  // of what is told no deadline
 };
+
+// Does for a worker of another host what it asks for, without ever waiting: what must wait is answered with
+// Outcome::not_yet. Throws DataError for a message that is none.
+void serve_remote(LocalLink& link, control::MessageReader& reader, const RequestHead& head,
+                  control::MessageWriter& reply);
 
 }  // namespace rondo::server

@@ -14,13 +14,13 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/peer_watch.h"
-#include "rondo/env/ended_workers.h"
+#include "rondo/channel/waiting.h"
+#include "rondo/env/launcher_files.h"
 #include "rondo/server/local_link.h"
 #include "rondo/server/protocol.h"
-#include "rondo/server/remote_requests.h"
+#include "rondo/server/remote_link.h"
 #include "rondo/server/updater.h"
 
 namespace rondo::server {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "rondo/control/listener.h"
+#include "rondo/control/connection.h"
 #include "rondo/control/secret.h"
 #include "rondo/server/memory.h"
 

@@ -2,7 +2,7 @@
 
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/env/ended_workers.h"
+#include "rondo/env/launcher_files.h"
 #include "rondo/server/service.h"
 
 namespace rondo::server {

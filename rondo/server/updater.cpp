@@ -8,7 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
-#include "rondo/channel/futex.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "rondo/simulate/mesh_part.h"
+#include "rondo/simulate/mesh_step.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/text.h"
 #include "rondo/data/data_files.h"
 #include "rondo/data/training_sampler.h"

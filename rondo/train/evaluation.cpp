@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/model.h"
 #include "rondo/strategy/value_collectives.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/data/training_sampler.h"

@@ -9,7 +9,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/memory_room.h"
+#include "rondo/channel/shared_memory.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/format/checksum.h"
 #include "rondo/format/file.h"

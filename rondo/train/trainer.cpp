@@ -19,7 +19,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
-#include "rondo/env/preemption_note.h"
+#include "rondo/env/launcher_files.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/unit_state.h"

@@ -9,7 +9,6 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "rondo/backend/engine/engine_reason.h"
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/error.h"
 #include "rondo/launch/end_notice.h"

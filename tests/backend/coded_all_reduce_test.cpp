@@ -1,4 +1,4 @@
-#include "rondo/backend/coded_all_reduce.h"
+#include "rondo/backend/coded_collectives.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

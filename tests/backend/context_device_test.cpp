@@ -7,7 +7,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
-#include "rondo/device/visible_devices.h"
+#include "rondo/device/devices.h"
 #include "tests/errors.h"
 
 namespace rondo::context_device_test {

@@ -1,6 +1,6 @@
 // InitOptions::deterministic: the same bits from every engine, algorithm and layout of hosts, with numbers
 // that cancel.
-#include "rondo/backend/membership.h"
+#include "rondo/backend/rendezvous.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

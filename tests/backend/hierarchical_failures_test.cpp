@@ -7,7 +7,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
-#include "rondo/backend/membership.h"
+#include "rondo/backend/rendezvous.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/hierarchical/host_map.h"
+#include "rondo/backend/hierarchical/transports.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

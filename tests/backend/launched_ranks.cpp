@@ -14,7 +14,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/backend/engine/store_adapter.h"
-#include "rondo/backend/point_to_point_channel.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "tests/backend/rank_order_sums.h"

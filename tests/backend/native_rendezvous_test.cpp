@@ -6,7 +6,7 @@
 
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/native/native_backend.h"
-#include "rondo/channel/memory_store.h"
+#include "rondo/channel/store.h"
 #include "tests/backend/ranks.h"
 
 namespace rondo::native_rendezvous_test {

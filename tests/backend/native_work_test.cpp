@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-#include "rondo/channel/memory_store.h"
+#include "rondo/channel/store.h"
 
 namespace rondo::native_work_test {
 namespace {

@@ -1,5 +1,5 @@
 // Plans over c10d point-to-point: what rows of the benchmarks call channel tcp.
-#include "rondo/backend/point_to_point_channel.h"
+#include "rondo/backend/point_to_point.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

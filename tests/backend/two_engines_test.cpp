@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/peer_exchange.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"

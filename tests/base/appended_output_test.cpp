@@ -9,8 +9,7 @@
 #include <csignal>
 
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "tests/temporary_directory.h"
 
 namespace rondo::appended_output_test {

@@ -3,34 +3,16 @@
 #include <locale>
 #include <sstream>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/cancel.h"
 #include "rondo/base/error.h"
-#include "rondo/base/host_port.h"
-#include "rondo/base/median.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 
 namespace rondo::base_test {
 namespace {
-
-TEST(HostPort, MayBeAnIpv6Address) {
-  const auto split = [](const char* text) {
-    const HostPort parts = split_host_port(text);
-    return parts.host + " " + parts.port;
-  };
-  EXPECT_EQ(split("host:29500"), "host 29500");
-  EXPECT_EQ(split("host"), "host ");
-  EXPECT_EQ(split("host:"), "host ");
-  EXPECT_EQ(split(":80"), " 80");
-  EXPECT_EQ(split("[::1]:29500"), "::1 29500");
-  EXPECT_EQ(split("[fe80::1%eth0]"), "fe80::1%eth0 ");
-  EXPECT_EQ(split("::1"), "::1 ");
-  EXPECT_EQ(split(""), " ");
-  EXPECT_EQ(without_brackets("[::1]"), "::1");
-  EXPECT_EQ(without_brackets("[]"), "[]");
-}
 
 TEST(Bytes, ParsesEveryUnit) {
   EXPECT_EQ(parse_bytes("512", "--size").count, 512U);

@@ -1,4 +1,4 @@
-#include "rondo/base/module_path.h"
+#include "rondo/base/process.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "rondo/base/error.h"
-#include "rondo/base/regular_file.h"
 #include "tests/temporary_directory.h"
 
 namespace rondo::output_test {

@@ -1,4 +1,4 @@
-#include "rondo/base/peer_ratio.h"
+#include "rondo/base/arithmetic.h"
 
 #include <gtest/gtest.h>
 

@@ -17,9 +17,9 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/shared_store.h"
+#include "rondo/channel/store.h"
 #include "rondo/channel/thread_channel.h"
 #include "tests/channel/channels.h"
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/store.h"
 #include "rondo/channel/thread_channel.h"
 #include "tests/rank_threads.h"
 

@@ -1,4 +1,4 @@
-#include "rondo/channel/memory_room.h"
+#include "rondo/channel/shared_memory.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

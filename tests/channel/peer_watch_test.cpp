@@ -1,5 +1,5 @@
 // Which processes have ended, also while one of them is about to.
-#include "rondo/channel/peer_watch.h"
+#include "rondo/channel/waiting.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

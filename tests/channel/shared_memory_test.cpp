@@ -20,9 +20,7 @@
 #include <set>
 
 #include "rondo/base/error.h"
-#include "rondo/channel/memory_room.h"
-#include "rondo/channel/peer_watch.h"
-#include "rondo/channel/shared_arena.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo::shared_memory_test {
 namespace {

@@ -10,9 +10,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/memory_store.h"
-#include "rondo/channel/rank_values.h"
 #include "rondo/channel/shared_store.h"
+#include "rondo/channel/store.h"
 
 namespace rondo::store_test {
 namespace {

@@ -10,9 +10,8 @@
 #include <cstdlib>
 
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/random.h"
-#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/tensor_file.h"

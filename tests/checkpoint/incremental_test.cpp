@@ -5,8 +5,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "rondo/base/output.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/file_access.h"
 #include "rondo/format/checkpoint_files.h"
 #include "tests/temporary_directory.h"
 

@@ -6,7 +6,7 @@
 #include <future>
 #include <vector>
 
-#include "rondo/channel/memory_store.h"
+#include "rondo/channel/store.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "tests/rank_threads.h"
 

@@ -24,7 +24,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/memory_store.h"
+#include "rondo/channel/store.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "tests/rank_processes.h"
 #include "tests/rank_threads.h"

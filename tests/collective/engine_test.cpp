@@ -14,8 +14,8 @@
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_store.h"
+#include "rondo/channel/store.h"
 #include "tests/rank_processes.h"
 #include "tests/rank_threads.h"
 

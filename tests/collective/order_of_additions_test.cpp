@@ -10,8 +10,8 @@
 #include <numeric>
 #include <thread>
 
-#include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/store.h"
 #include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/executor.h"

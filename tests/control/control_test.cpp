@@ -14,7 +14,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/control/connection.h"
-#include "rondo/control/listener.h"
 #include "rondo/control/message.h"
 #include "rondo/control/secret.h"
 #include "tests/errors.h"

@@ -5,8 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/memory_store.h"
-#include "rondo/device/rank_cards.h"
+#include "rondo/channel/store.h"
 #include "tests/errors.h"
 #include "tests/rank_threads.h"
 

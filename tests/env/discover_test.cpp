@@ -3,7 +3,7 @@
 #include "rondo/base/error.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/roles.h"
-#include "rondo/env/slurm_job.h"
+#include "rondo/env/sources/slurm.h"
 
 namespace rondo::env::discover_test {
 namespace {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
-#include "rondo/env/init_method.h"
-#include "rondo/env/node_list.h"
+#include "rondo/env/address.h"
+#include "rondo/env/sources/slurm.h"
 
 namespace rondo::env::parse_test {
 namespace {
@@ -45,6 +45,23 @@ TEST(TasksPerNode, Expands) {
   for (const char* text : {"", "x", "2(3)", "2(x3", "2(x)", "2,,1", "2(x3)1", "2(x9999999)"}) {
     EXPECT_THROW(expand_tasks_per_node(text, "SLURM_TASKS_PER_NODE"), UsageError) << text;
   }
+}
+
+TEST(HostPort, MayBeAnIpv6Address) {
+  const auto split = [](const char* text) {
+    const HostPort parts = split_host_port(text);
+    return parts.host + " " + parts.port;
+  };
+  EXPECT_EQ(split("host:29500"), "host 29500");
+  EXPECT_EQ(split("host"), "host ");
+  EXPECT_EQ(split("host:"), "host ");
+  EXPECT_EQ(split(":80"), " 80");
+  EXPECT_EQ(split("[::1]:29500"), "::1 29500");
+  EXPECT_EQ(split("[fe80::1%eth0]"), "fe80::1%eth0 ");
+  EXPECT_EQ(split("::1"), "::1 ");
+  EXPECT_EQ(split(""), " ");
+  EXPECT_EQ(without_brackets("[::1]"), "::1");
+  EXPECT_EQ(without_brackets("[]"), "[]");
 }
 
 TEST(InitMethod, ReadsTheThreeForms) {

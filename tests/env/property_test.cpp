@@ -5,7 +5,7 @@
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/env/identity.h"
-#include "rondo/env/node_list.h"
+#include "rondo/env/sources/slurm.h"
 
 namespace rondo::env::property_test {
 namespace {

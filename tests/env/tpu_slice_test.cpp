@@ -1,4 +1,4 @@
-#include "rondo/env/tpu_slice.h"
+#include "rondo/env/sources/tpu_slice.h"
 
 #include <gtest/gtest.h>
 

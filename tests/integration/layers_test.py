@@ -274,10 +274,10 @@ def test_texts_are_made_in_the_classic_locale(repository):
 
 def test_files_are_opened_and_json_is_parsed_in_one_place(repository):
     """Limits, links, pipes and devices are looked after there (docs/security.md); a second way would have none of it."""
-    ways = {re.compile(r"\bjson::(parse|accept|sax_parse)\(", re.IGNORECASE): {"rondo/base/json_strict.cpp", "rondo/base/json_lines.cpp"},
+    ways = {re.compile(r"\bjson::(parse|accept|sax_parse)\(", re.IGNORECASE): {"rondo/base/json_strict.cpp", "rondo/options/config_file.cpp"},
             re.compile(r"std::ofstream|\bfopen\("): set(),
             # Log files of workers are written by the workers themselves, and grow while they are read.
-            re.compile(r"\bO_CREAT\b"): {"rondo/base/appended_output.cpp", "rondo/base/output.cpp", "rondo/format/file.cpp",
+            re.compile(r"\bO_CREAT\b"): {"rondo/base/appended_output.cpp", "rondo/base/file_access.cpp", "rondo/format/file.cpp",
                                          "rondo/format/run_directory.cpp", "rondo/launch/worker.cpp", "rondo/memory/file_memory.cpp"}}
     found = []
     for path in sorted([*(repository / "rondo").rglob("*"), *(repository / "apps").rglob("*")]):

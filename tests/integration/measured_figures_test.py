@@ -156,7 +156,7 @@ def test_the_rule(ours, peer, value, of_minima):
 
 def test_program_and_scripts_have_one_rule():
     """tests/base/peer_ratio_test.cpp holds the program's to the same cases."""
-    text = (REPOSITORY / "rondo" / "base" / "peer_ratio.cpp").read_text()
+    text = (REPOSITORY / "rondo" / "base" / "arithmetic.cpp").read_text()
     assert re.search(r"kMostOverMinimum = (\d+);", text)[1] == str(MOST_OVER_MINIMUM)
     said = "".join(re.findall(r'"([^"]*)"', text[text.index("kPeerRatioRule ="):text.index("PeerRatio peer_ratio(")]))
     assert said == RULE.replace("\n", " ")

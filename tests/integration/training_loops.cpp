@@ -25,7 +25,7 @@
 #include <thread>
 
 #include "rondo/backend/card_engine.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "tests/temporary_directory.h"
 
 namespace rondo::matmul_measurement_test {

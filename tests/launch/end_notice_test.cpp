@@ -6,7 +6,7 @@
 #include <future>
 
 #include "rondo/launch/descriptor.h"
-#include "rondo/launch/port.h"
+#include "rondo/launch/network.h"
 
 namespace rondo::end_notice_test {
 namespace {

@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "rondo/base/error.h"
-#include "rondo/launch/error_file.h"
 #include "rondo/launch/failure.h"
 #include "tests/temporary_directory.h"
 

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "rondo/launch/console.h"
 #include "rondo/launch/worker_output.h"
 #include "tests/temporary_directory.h"
 

@@ -5,11 +5,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/launch/command.h"
-#include "rondo/launch/cpu_binding.h"
-#include "rondo/launch/cpu_quota.h"
-#include "rondo/launch/devices.h"
-#include "rondo/launch/process_count.h"
-#include "rondo/launch/std_streams.h"
+#include "rondo/launch/host_resources.h"
+#include "rondo/launch/run_options.h"
 #include "rondo/launch/worker_environment.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"

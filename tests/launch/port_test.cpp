@@ -1,4 +1,4 @@
-#include "rondo/launch/port.h"
+#include "rondo/launch/network.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -13,9 +13,9 @@
 #include <iterator>
 #include <new>
 
-#include "rondo/env/ended_workers.h"
-#include "rondo/launch/ended_workers_file.h"
+#include "rondo/env/launcher_files.h"
 #include "rondo/launch/failure.h"
+#include "rondo/launch/job_files.h"
 #include "rondo/launch/process_tree.h"
 #include "tests/temporary_directory.h"
 

@@ -257,7 +257,7 @@ def _trained_cases():
         case("matmul.json", worker, "kernels/matmul_choice",
              environment={"RONDO_MATMUL_MEASUREMENTS": "matmul.json", "RONDO_MATMUL": "auto"}),
         case("error.json", ["rondo", "run", "-n", "1", "sh", "-c", 'mv error.json "$TORCHELASTIC_ERROR_FILE"; exit 1'],
-             "launch/error_file", names=("rank 0",)),
+             "launch/failure", names=("rank 0",)),
     ]
 
 
@@ -348,10 +348,10 @@ _TOOLS = "what the cases of every file go through"
 OTHER_READERS = {
     **dict.fromkeys(("apps/bench/checkpoint", "apps/bench/dev/loader", "apps/bench/dev/plan_worker", "apps/bench/dev/startup",
                      "apps/bench/dev/strategies", "apps/bench/harness/processes", "apps/bench/harness/rank", "apps/matmul/main", "apps/train/launch",
-                     "backend/engine/failure_record", "backend/membership", "backend/native/planned_collectives",
-                     "device/rank_cards", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
-    **dict.fromkeys(("apps/doctor/machine_checks", "channel/memory_room", "launch/cpu_binding", "launch/cpu_quota", "launch/port"), _SYSTEM),
-    **dict.fromkeys(("base/json_strict", "base/regular_file"), _TOOLS),
+                     "backend/engine/failure_record", "backend/rendezvous", "backend/native/planned_collectives",
+                     "device/device_choice", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
+    **dict.fromkeys(("apps/doctor/machine_checks", "channel/shared_memory", "launch/host_resources", "launch/network"), _SYSTEM),
+    **dict.fromkeys(("base/json_strict", "base/file_access"), _TOOLS),
 }
 
 

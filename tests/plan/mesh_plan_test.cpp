@@ -10,7 +10,6 @@
 #include "rondo/base/text.h"
 #include "rondo/cost/step_plan.h"
 #include "rondo/cost/synthetic.h"
-#include "rondo/plan/mesh/pipeline_plan.h"
 
 namespace rondo::plan::mesh_plan_test {
 namespace {

@@ -1,5 +1,5 @@
 // What a plan of a mesh tells each strategy.
-#include "rondo/profile/plan_on_mesh.h"
+#include "rondo/profile/plan_of_profile.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "rondo/base/error.h"
-#include "rondo/control/listener.h"
+#include "rondo/control/connection.h"
 #include "rondo/control/secret.h"
-#include "rondo/env/ended_workers.h"
+#include "rondo/env/launcher_files.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "rondo/base/replica.h"
-#include "rondo/device/current_device.h"
+#include "rondo/device/devices.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/training.h"
 

@@ -1,10 +1,9 @@
-#include "rondo/simulate/topology.h"
+#include "rondo/simulate/closed_forms.h"
 
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
 #include "rondo/cost/synthetic.h"
-#include "rondo/simulate/closed_forms.h"
 #include "rondo/simulate/cluster.h"
 
 namespace rondo::simulate::topology_test {

@@ -5,7 +5,7 @@
 #include "apps/bench/commands.h"
 #include "apps/report/page.h"
 #include "rondo/base/error.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/codec/codec.h"

@@ -4,7 +4,7 @@
 
 #include "apps/bench/collectives/collectives.h"
 #include "rondo/backend/engine/store_adapter.h"
-#include "rondo/backend/point_to_point_channel.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_memory_channel.h"

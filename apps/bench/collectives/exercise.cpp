@@ -4,7 +4,7 @@
 
 #include "apps/bench/collectives/contender.h"
 #include "rondo/backend/blocking_options.h"
-#include "rondo/backend/coded_all_reduce.h"
+#include "rondo/backend/coded_collectives.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

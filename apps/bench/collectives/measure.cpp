@@ -17,7 +17,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/launch/cpu_binding.h"
+#include "rondo/launch/host_resources.h"
 
 namespace rondo::bench {
 namespace {

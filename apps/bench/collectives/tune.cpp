@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "apps/bench/collectives/collectives.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/chooser/chooser.h"

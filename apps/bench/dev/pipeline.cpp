@@ -7,8 +7,8 @@
 #include "apps/bench/harness/benchmark.h"
 #include "apps/bench/harness/rank.h"
 #include "apps/common/matmul_setup.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/pipeline/simulation.h"
 

@@ -12,8 +12,8 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/backend/memory/tracked_memory.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/unit.h"
@@ -22,7 +22,6 @@
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/plan/mesh/mesh_plan.h"
 #include "rondo/profile/plan_of_profile.h"
-#include "rondo/profile/plan_on_mesh.h"
 #include "rondo/train/agreement.h"
 
 namespace rondo::bench {

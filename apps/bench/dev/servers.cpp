@@ -12,7 +12,7 @@
 #include "apps/bench/harness/benchmark.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/launch/port.h"
+#include "rondo/launch/network.h"
 #include "rondo/server/cluster.h"
 #include "rondo/server/service.h"
 

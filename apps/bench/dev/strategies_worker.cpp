@@ -11,7 +11,7 @@
 #include "apps/common/flag_checks.h"
 #include "rondo/backend/context.h"
 #include "rondo/backend/memory/tracked_memory.h"
-#include "rondo/base/output.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 #include "rondo/env/cluster.h"
 #include "rondo/memory/tracker.h"

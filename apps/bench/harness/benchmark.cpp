@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 
 namespace rondo::bench {

@@ -10,7 +10,7 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
-#include "rondo/base/peer_ratio.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/time.h"
 
 // The part that all benchmarks share: a subcommand with its flags, rows of results, ratios and tables.

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "apps/bench/step/step.h"
-#include "rondo/base/median.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/text.h"
 
 namespace rondo::bench {

@@ -3,7 +3,7 @@
 #include <compare>
 #include <string>
 
-#include "rondo/base/module_path.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 
 namespace rondo {

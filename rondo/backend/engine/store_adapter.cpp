@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "rondo/backend/engine/engine_reason.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/error.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"

@@ -1,25 +1,157 @@
 // Compiled with USE_C10D_GLOO and Gloo's headers, which no other file sees; the code behind them is in
 // libtorch.
-#include <signal.h>
-
 #include <ATen/ops/empty.h>
-
+#include <signal.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <limits>
+#include <list>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
 
-#include "rondo/backend/engine/engine_reason.h"
-#include "rondo/backend/engine/plain_engines.h"
+#include "rondo/backend/engine/engine_text.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/gloo/factory.h"
-#include "rondo/backend/gloo/send_watch.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 
 namespace rondo {
 namespace {
+
+// Ends waits for sends to ranks that are gone. When a connection ends, Gloo wakes whoever waits for a
+// receive, or for a send that has not begun; it forgets a send of which a part has been written
+// (Pair::signalException in gloo/transport/tcp/pair.cc, seen in April 2026), and that wait would last until
+// its deadline. A thread therefore tries connections under which a send has been waited for a while. Any
+// thread may call all of this but stop().
+class SendWatch {
+ public:
+  // Throws when the connection to a rank has ended. Every call may leave some ten bytes behind in both
+  // processes for as long as the connection lasts, so the watch calls it less often the longer it has.
+  using Probe = std::function<void(int peer)>;
+
+  explicit SendWatch(Probe probe) : probe_(std::move(probe)) {}
+  SendWatch(const SendWatch&) = delete;
+  SendWatch& operator=(const SendWatch&) = delete;
+  ~SendWatch() { stop(); }
+
+  // Work::wait() of a send to `peer`. Throws std::runtime_error, within about two seconds, when the
+  // connection has ended.
+  bool wait(c10d::Work& send, int peer, std::chrono::milliseconds timeout);
+
+  // Later waits are not watched, and the probe is not called any more. By one thread.
+  void stop();
+
+ private:
+  struct Wait {
+    c10d::Work* send;
+    int peer;
+    int rounds = 0;       // that it has lasted
+    int lost_rounds = 0;  // since its connection has been seen to be at its end
+  };
+  // Of one connection.
+  struct Tries {
+    std::uint64_t made = 0;
+    std::uint64_t rounds_left = 0;  // until the next
+  };
+
+  void watch();
+  void look_at_waits();
+
+  const Probe probe_;
+  std::mutex mutex_;  // protects all below
+  std::condition_variable changed_;
+  std::list<Wait> waits_;
+  std::map<int, Tries> tries_;  // by peer
+  bool idle_ = false;           // the thread waits for a wait to begin
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
+constexpr std::chrono::milliseconds kRound{250};
+// A send may have ended before its connection did, and the thread that waits for it not have run since: in
+// these rounds it can. Rounds, not time: a machine that stood still has had none.
+constexpr int kLostRounds = 5;
+// A connection is tried each round at first, and one round less often for each so many tries that it has had:
+// some 13,000 in a day.
+constexpr std::uint64_t kTriesPerRound = 250;
+
+bool SendWatch::wait(c10d::Work& send, int peer, std::chrono::milliseconds timeout) {
+  std::list<Wait>::iterator own;
+  {
+    const std::lock_guard lock(mutex_);
+    own = waits_.insert(waits_.end(), {&send, peer});
+    if (!stopped_ && !thread_.joinable()) thread_ = std::thread([this] { watch(); });
+    if (idle_) changed_.notify_one();
+  }
+  const auto end = [&] {
+    const std::lock_guard lock(mutex_);
+    const bool lost = own->lost_rounds == kLostRounds;
+    waits_.erase(own);
+    return lost;
+  };
+  bool done = false;
+  try {
+    done = send.wait(timeout);
+  } catch (...) {
+    end();
+    throw;
+  }
+  if (end() && !done) throw std::runtime_error("the connection has ended");
+  return done;
+}
+
+void SendWatch::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void SendWatch::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_) {
+    if (waits_.empty()) {
+      idle_ = true;
+      changed_.wait(lock);
+      idle_ = false;
+      continue;
+    }
+    changed_.wait_for(lock, kRound, [this] { return stopped_; });
+    if (!stopped_) look_at_waits();
+  }
+}
+
+void SendWatch::look_at_waits() {
+  for (auto& [peer, tries] : tries_) {
+    if (tries.rounds_left > 0) --tries.rounds_left;
+  }
+  for (Wait& wait : waits_) {
+    if (wait.lost_rounds > 0) {
+      if (wait.lost_rounds < kLostRounds && ++wait.lost_rounds == kLostRounds) wait.send->abort();
+      continue;
+    }
+    Tries& tries = tries_[wait.peer];
+    if (++wait.rounds < 2 || tries.rounds_left > 0) continue;
+    tries.rounds_left = 1 + ++tries.made / kTriesPerRound;
+    try {
+      probe_(wait.peer);
+    } catch (const std::exception&) {
+      wait.lost_rounds = 1;
+    }
+  }
+}
 
 // Gloo writes to sockets whose other end may just have died. Without this the kernel ends the whole process,
 // before anybody can say which rank is gone. A program's own handler stays.

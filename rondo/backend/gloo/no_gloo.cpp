@@ -1,4 +1,4 @@
-#include "rondo/backend/engine/plain_engines.h"
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/base/error.h"
 

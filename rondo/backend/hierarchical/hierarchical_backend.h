@@ -8,7 +8,6 @@
 
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
-#include "rondo/backend/hierarchical/compression.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
 #include "rondo/backend/hierarchical/outer_link.h"
 #include "rondo/backend/hierarchical/pipeline.h"

@@ -7,7 +7,7 @@
 
 #include <mutex>
 
-#include "rondo/backend/engine/engine_reason.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"

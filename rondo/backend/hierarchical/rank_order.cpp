@@ -1,6 +1,6 @@
 #include "rondo/backend/hierarchical/transfers.h"
 
-#include "rondo/backend/hierarchical/chunked.h"
+#include "rondo/backend/hierarchical/transports.h"
 #include "rondo/collective/plan.h"
 
 namespace rondo::hierarchical {

@@ -1,17 +1,62 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <vector>
 
-#include "rondo/backend/hierarchical/host_map.h"
 #include "rondo/backend/hierarchical/outer_link.h"
 #include "rondo/base/error.h"
 #include "rondo/base/time.h"
+#include "rondo/collective/dtype.h"
+#include "rondo/collective/reduction.h"
 #include "rondo/collective/shared_memory/engine.h"
 
 namespace rondo::hierarchical {
+
+// Which ranks of a group share a host. Ranks may be numbered in any order over hosts, and hosts may have
+// different numbers of them.
+class HostMap {
+ public:
+  // `hosts` has one entry a rank, equal for ranks of one host.
+  HostMap(const std::vector<std::string>& hosts, int rank);
+
+  int host_count() const { return static_cast<int>(members_.size()); }
+  // Group ranks on a host, ascending. Hosts are numbered by their lowest rank.
+  const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
+  int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+  // Position among the members of the rank's host.
+  int local_rank_of(int rank) const { return local_rank_of_[static_cast<std::size_t>(rank)]; }
+
+  int rank() const { return rank_; }
+  int world_size() const { return static_cast<int>(host_of_.size()); }
+  int host() const { return host_of(rank_); }
+  int local_rank() const { return local_rank_of(rank_); }
+  int host_size(int host) const { return static_cast<int>(members(host).size()); }
+  int host_size() const { return host_size(host()); }
+  // Ranks of the smallest host.
+  int smallest_host() const;
+  // Whether all hosts have equally many ranks.
+  bool even() const;
+  // The rank of `host` that deals with a rank with `local_rank` on another host: the one of the same local
+  // rank, wrapped around.
+  int counterpart(int host, int local_rank) const {
+    return members(host)[static_cast<std::size_t>(local_rank % host_size(host))];
+  }
+  // Whether this rank deals with `rank` of another host, or that one with this.
+  bool deals_with(int rank) const {
+    return host_of(rank) != host() && (counterpart(host_of(rank), local_rank()) == rank ||
+                                       counterpart(host(), local_rank_of(rank)) == rank_);
+  }
+
+ private:
+  int rank_;
+  std::vector<std::vector<int>> members_;
+  std::vector<int> host_of_;
+  std::vector<int> local_rank_of_;
+};
 
 // Collectives among the ranks of one host. Roots and pieces are numbered by local rank; the ranks that errors
 // carry are the whole group's.
@@ -102,5 +147,71 @@ constexpr Duration kIntraHostBroadcastGrace = std::chrono::seconds(2);
 // Chunks of an operation over `bytes`: large enough that messages are efficient, small enough that several
 // fit under way.
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
+
+// What the operations of transfers.h share: a piece cut into chunks, and messages to wait for.
+class ChunkedOperation : public Operation {
+ public:
+  ChunkedOperation(const CollectiveRequest& request, std::size_t pieces_together)
+      : request_(request), width_(element_bytes(request.type)) {
+    chunk_elements_ = std::max<std::uint64_t>(1, kChunkBytes / width_ / pieces_together);
+    chunks_ = std::max<std::size_t>(1, (request.elements + chunk_elements_ - 1) / chunk_elements_);
+    messages_.resize(chunks_);
+  }
+  std::size_t chunks() const override { return chunks_; }
+
+ protected:
+  using Transfer = OuterLink::Transfer;
+  using Lane = OuterLink::Lane;
+
+  // What a chunk has under way, from its first to its second step.
+  struct Messages {
+    std::vector<Transfer> sends;
+    std::vector<Transfer> receives;
+    std::vector<std::vector<std::byte>> buffers;
+  };
+  Messages& messages(std::size_t chunk) { return messages_[chunk]; }
+  void wait_for(std::vector<Transfer>& transfers, Transports& transports, const Deadline& deadline) {
+    for (Transfer& transfer : transfers) transports.between_hosts->wait(transfer, deadline);
+    transfers.clear();
+  }
+
+  std::size_t offset(std::size_t chunk) const { return chunk * chunk_elements_ * width_; }
+  std::uint64_t elements(std::size_t chunk) const {
+    return std::min<std::uint64_t>(
+        chunk_elements_,
+        request_.elements - std::min<std::uint64_t>(chunk * chunk_elements_, request_.elements));
+  }
+  std::size_t bytes(std::size_t chunk) const { return elements(chunk) * width_; }
+  // One chunk of the request, of `kind`; buffers are left out.
+  CollectiveRequest step(OperationKind kind, std::size_t chunk, int root = 0) const {
+    CollectiveRequest step;
+    step.kind = kind;
+    step.type = request_.type;
+    step.reduction = request_.reduction;
+    step.root = root;
+    step.elements = elements(chunk);
+    step.call = request_.call;
+    return step;
+  }
+  static Pieces one_piece(std::byte* data, std::size_t size) { return {data, size, {}}; }
+
+  // destination = the sources, in host order, combined; averages count each host's ranks.
+  void combine(const std::vector<const std::byte*>& sources, std::byte* destination, std::uint64_t count,
+               const HostMap& map) const {
+    std::vector<double> weights;
+    if (request_.reduction == Reduction::average) {
+      for (int host = 0; host < map.host_count(); ++host) weights.push_back(map.host_size(host));
+    }
+    rondo::reduce({request_.type, request_.reduction, sources, {&destination, 1}, count, weights});
+  }
+
+  CollectiveRequest request_;
+  std::size_t width_;
+
+ private:
+  std::uint64_t chunk_elements_;
+  std::size_t chunks_;
+  std::vector<Messages> messages_;
+};
 
 }  // namespace rondo::hierarchical

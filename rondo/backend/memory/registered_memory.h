@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "rondo/channel/shared_arena.h"
+#include "rondo/channel/shared_memory.h"
 
 namespace rondo {
 

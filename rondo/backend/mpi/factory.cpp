@@ -1,9 +1,9 @@
 #include "rondo/backend/mpi/factory.h"
 
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/module.h"
-#include "rondo/backend/engine/plain_engines.h"
 #include "rondo/base/error.h"
-#include "rondo/base/module_path.h"
+#include "rondo/base/process.h"
 
 namespace rondo {
 

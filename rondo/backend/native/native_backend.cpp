@@ -3,13 +3,14 @@
 #include <optional>
 #include <utility>
 
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/failure_record.h"
-#include "rondo/backend/engine/plain_engines.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/channel/channel.h"
 #include "rondo/channel/failure.h"
 #include "rondo/collective/shared_memory/layout.h"
 

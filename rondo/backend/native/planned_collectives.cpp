@@ -10,9 +10,9 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/futex.h"
-#include "rondo/channel/rank_values.h"
 #include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/store.h"
+#include "rondo/channel/waiting.h"
 #include "rondo/collective/algorithms/registry.h"
 
 namespace rondo {

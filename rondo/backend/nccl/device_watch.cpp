@@ -14,8 +14,8 @@
 #include "rondo/base/printable.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/failure.h"
-#include "rondo/device/stream_event.h"
+#include "rondo/channel/channel.h"
+#include "rondo/device/devices.h"
 
 namespace rondo {
 namespace {

@@ -4,13 +4,12 @@
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/engine/nccl_module.h"
-#include "rondo/backend/engine/plain_engines.h"
 #include "rondo/backend/nccl/combined_backend.h"
 #include "rondo/backend/nccl/device_watch.h"
 #include "rondo/backend/nccl/factory.h"
 #include "rondo/backend/nccl/watched_backend.h"
 #include "rondo/base/error.h"
-#include "rondo/base/module_path.h"
+#include "rondo/base/process.h"
 #include "rondo/device/cards.h"
 
 namespace rondo {

@@ -9,7 +9,6 @@
 
 #include "rondo/backend/engine/traits.h"
 #include "rondo/backend/requests/request_call.h"
-#include "rondo/backend/requests/work.h"
 #include "rondo/base/time.h"
 
 namespace rondo {

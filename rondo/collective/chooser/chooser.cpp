@@ -9,10 +9,9 @@
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
-#include "rondo/base/machine.h"
-#include "rondo/base/output.h"
-#include "rondo/base/regular_file.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 

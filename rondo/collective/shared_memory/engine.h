@@ -10,7 +10,8 @@
 
 #include "rondo/base/cancel.h"
 #include "rondo/base/error.h"
-#include "rondo/base/own_process.h"
+#include "rondo/base/process.h"
+#include "rondo/channel/failure.h"
 #include "rondo/collective/shared_memory/helper_thread.h"
 #include "rondo/collective/shared_memory/message.h"
 #include "rondo/collective/shared_memory/operation.h"
@@ -187,7 +188,7 @@ class Engine {
   std::string describe_collective(std::uint64_t sequence, std::vector<int>& missing) const;
   std::string describe_message(const Message& message, std::vector<int>& missing) const;
 
-  // The two sides of the monitored barrier numbered `call`, see monitored_barrier.cpp.
+  // The two sides of the monitored barrier numbered `call`, see engine_failures.cpp.
   void let_the_others_pass(std::uint64_t call, Duration timeout, bool name_all_missing) const;
   void wait_to_pass(std::uint64_t call, Duration timeout) const;
 

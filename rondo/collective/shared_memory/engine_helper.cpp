@@ -2,7 +2,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/futex.h"
 #include "rondo/channel/waiting.h"
 #include "rondo/collective/shared_memory/engine_visit.h"
 

@@ -10,7 +10,7 @@
 
 #include "rondo/base/log.h"
 #include "rondo/base/replica.h"
-#include "rondo/channel/futex.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo::shared_memory {
 namespace {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rondo/channel/channel.h"
 #include "rondo/channel/failure.h"
 #include "rondo/collective/request.h"
 

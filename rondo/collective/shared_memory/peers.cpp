@@ -9,11 +9,11 @@
 #include <fstream>
 
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/futex.h"
-#include "rondo/channel/memory_room.h"
-#include "rondo/channel/rank_values.h"
+#include "rondo/channel/shared_memory.h"
+#include "rondo/channel/store.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo::shared_memory {
 namespace {

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "rondo/channel/peer_watch.h"
-#include "rondo/channel/shared_arena.h"
+#include "rondo/channel/failure.h"
+#include "rondo/channel/shared_memory.h"
 #include "rondo/channel/store.h"
+#include "rondo/channel/waiting.h"
 #include "rondo/collective/shared_memory/layout.h"
 
 namespace rondo::shared_memory {

@@ -1,5 +1,5 @@
 // Kubernetes: a pod of an Indexed Job knows its number and nothing else.
-#include "rondo/env/source.h"
+#include "rondo/env/settings.h"
 
 namespace rondo::env {
 namespace {

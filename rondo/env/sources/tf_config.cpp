@@ -10,12 +10,12 @@
 #include <set>
 
 #include "rondo/base/error.h"
-#include "rondo/base/host_port.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
+#include "rondo/env/address.h"
 #include "rondo/env/cluster.h"
-#include "rondo/env/source.h"
+#include "rondo/env/settings.h"
 
 namespace rondo::env {
 namespace {

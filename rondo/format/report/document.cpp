@@ -6,7 +6,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "rondo/base/median.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/format/report/curves.h"

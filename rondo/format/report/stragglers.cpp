@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "rondo/base/median.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/text.h"
 #include "rondo/format/compute_timeline.h"
 

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/peer_exchange.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/parallel_communication.h"

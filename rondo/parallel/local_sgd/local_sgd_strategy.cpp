@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 

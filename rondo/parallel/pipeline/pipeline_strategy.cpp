@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rondo/backend/peer_exchange.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/peer_exchange.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"

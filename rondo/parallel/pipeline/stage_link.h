@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rondo/backend/group.h"
-#include "rondo/backend/peer_exchange.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/nn/model.h"
 
 namespace rondo {

@@ -17,9 +17,8 @@
 #include "rondo/base/log.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/futex.h"
 #include "rondo/channel/waiting.h"
-#include "rondo/device/current_device.h"
+#include "rondo/device/devices.h"
 #include "rondo/memory/scope.h"
 
 namespace rondo {

@@ -4,7 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/device/visible_devices.h"
+#include "rondo/device/devices.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/replicas/data_parallel.h"
 #include "rondo/parallel/replicas/replica_threads.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/cost/slots.h"
+#include "rondo/cost/step_model.h"
 #include "rondo/cost/step_plan.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/schedule/policy.h"

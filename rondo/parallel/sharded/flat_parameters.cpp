@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "rondo/base/integer.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/parallel/sharded/forbidden_access.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
-#include "rondo/base/integer.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/tracker.h"

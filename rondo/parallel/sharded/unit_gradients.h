@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/backend/coded_all_reduce.h"
+#include "rondo/backend/coded_collectives.h"
 #include "rondo/backend/group.h"
 #include "rondo/base/bytes.h"
 #include "rondo/memory/scope.h"
@@ -98,7 +98,7 @@ struct BlockStep {
 };
 
 // A unit's float32 gradients as encodings of a codec, block by block: each rank sends every other one the
-// encoding of its shard, which adds them up (coded_shards.h); copies of the shard are combined by an
+// encoding of its shard, which adds them up (coded_collectives.h); copies of the shard are combined by an
 // all-reduce, and where every rank needs the whole sum each one sends the encoding of its own. What an
 // encoding leaves out is added to the gradients of the next pass. Calls as of FlatGradients.
 class CodedBlocks {

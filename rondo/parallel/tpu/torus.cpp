@@ -12,13 +12,13 @@
 #include <tuple>
 
 #include "rondo/backend/engine/store_adapter.h"
-#include "rondo/backend/point_to_point_channel.h"
+#include "rondo/backend/point_to_point.h"
 #include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/executor.h"
-#include "rondo/env/tpu_slice.h"
+#include "rondo/env/sources/tpu_slice.h"
 #include "rondo/parallel/ddp/hooks/codec_hook.h"
 
 namespace rondo {

@@ -1,4 +1,4 @@
-#include "rondo/plan/mesh/pipeline_plan.h"
+#include "rondo/plan/mesh/mesh_plan.h"
 
 #include <algorithm>
 #include <limits>

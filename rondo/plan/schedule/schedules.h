@@ -9,7 +9,6 @@
 #include "rondo/simulate/step_simulator.h"
 
 // Ways from choices to a schedule: rules, and the rounding of what the solver says.
-
 namespace rondo::plan {
 
 // Units, slots and jobs are numbered by int (some numbers are negative); containers want this.
@@ -54,5 +53,20 @@ simulate::Candidate round_schedule(const cost::StepModel& model, const FluidSche
                                    bool reductions_first);
 // The best over thresholds and orders, and of best_list_schedule() for the same choices.
 Scheduled best_rounding(const cost::StepModel& model, const FluidSchedule& fluid, std::uint64_t memory_limit);
+
+// The plan that needs the least memory: every gather right before its use, every gradient sent before the
+// next is there, and for each unit the choice that lowers the highest slot.
+struct MemoryFloor {
+  simulate::Candidate plan;
+  std::uint64_t bytes = 0;
+  int slot = 0;           // where it is needed
+  bool is_proven = true;  // false: without a solver, the least found by changing one unit at a time
+};
+// When `wait` ends the search early, the least that was found by then.
+MemoryFloor memory_floor(const cost::StepModel& model, const Wait& wait = {});
+
+// The largest peak among the uniform strategies without checkpointing: more memory than this buys nothing
+// that one of them would not give.
+std::uint64_t memory_ceiling(const cost::StepModel& model);
 
 }  // namespace rondo::plan

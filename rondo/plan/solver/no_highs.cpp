@@ -1,4 +1,4 @@
-#include "rondo/plan/solver/solver.h"
+#include "rondo/plan/solver/linear_model.h"
 
 namespace rondo::plan {
 

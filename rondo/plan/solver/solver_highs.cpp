@@ -5,7 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/plan/solver/solver.h"
+#include "rondo/plan/solver/linear_model.h"
 
 namespace rondo::plan {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/base/median.h"
+#include "rondo/base/arithmetic.h"
 #include "rondo/format/file.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/unit_state.h"

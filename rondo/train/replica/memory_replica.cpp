@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/membership.h"
+#include "rondo/backend/rendezvous.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/env/environment.h"
-#include "rondo/env/job_memory.h"
+#include "rondo/env/launcher_files.h"
 #include "rondo/format/checkpoint_files.h"
 #include "rondo/format/checksum.h"
 #include "rondo/format/file.h"

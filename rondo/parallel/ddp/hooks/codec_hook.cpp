@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "rondo/backend/coded_all_reduce.h"
+#include "rondo/backend/coded_collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/ddp/hooks/default_hooks.h"
