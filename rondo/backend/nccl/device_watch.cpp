@@ -14,7 +14,7 @@
 #include "rondo/base/printable.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/channel.h"
+#include "rondo/channel/failure.h"
 #include "rondo/device/devices.h"
 
 namespace rondo {
