@@ -198,7 +198,7 @@ def test_hosts_that_are_cut_off_end(hosts, rondo_bin, clean_environment, table, 
 
 
 def test_a_rank_that_says_what_comes_next_is_waited_for_no_longer_than_others(rondo, rondo_bin, tmp_path):
-    """Its launcher would kill it later, and then the connection to it would be lost."""
+    """Between hosts rank 0 says what travels next; it hangs where the other one has nothing else to wait for."""
     result = rondo("run", "-n", 2, "--", "bash", "-c", 'RONDO_HOST=host$RANK exec "$@"', "rank", rondo_bin / "training_loops", "suspended",
                    tmp_path / "run", "zero3", timeout=120)
     assert result.returncode != 0
