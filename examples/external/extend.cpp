@@ -190,7 +190,7 @@ void train(const rondo::Context& context) {
       [](torch::nn::Module& module) { return std::make_unique<SignDescent>(module.parameters()); });
   const auto data = rondo::from_torch(Circle(), /*classes=*/2);
   const rondo::FitResult result = trainer.fit(
-      data, {.steps = 60, .batch_size = 32, .callbacks = {std::make_shared<Announce>(context.rank() == 0)}});
+      data, {.steps = 400, .batch_size = 32, .callbacks = {std::make_shared<Announce>(context.rank() == 0)}});
   if (context.rank() == 0) std::printf("strategy, data set, model and optimizer: loss %.3f\n", *result.loss);
 }
 

@@ -1,6 +1,7 @@
 #include "rondo/options/config_file.h"
 
 #define TOML_ENABLE_FORMATTERS 0
+#define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
 #include <algorithm>
