@@ -30,7 +30,7 @@ std::string help_name(const std::string& flag, const std::string& type, const st
 // and --version. `arguments` follow the flags in the usage, besides those that `app` declares.
 void use_rondo_help(CLI::App& app, const std::string& arguments = "");
 
-// What --version prints: "rondo 0.1.0".
+// Returns the line that --version prints: "rondo 0.1.0".
 std::string version_line();
 
 }  // namespace rondo

@@ -17,7 +17,7 @@ struct FieldWords {
   const char* text = nullptr;  // what to give, where that is more than the flag
 };
 
-// Where several programs of ours have different flags for one meaning, the first that the program has counts.
+// Programs of ours may have different flags for one meaning: the first that the program has counts.
 constexpr FieldWords kFieldWords[] = {
     {"learning-rate learningrate eta alpha base-lr max-lr peak-lr step-size", "lr"},
     {"bf16 bfloat16 amp-bf16 use-bf16 half bf16-mixed autocast mixed", "precision",

@@ -5,7 +5,7 @@
 
 namespace rondo {
 
-// What the user may have meant by a flag that there is not.
+// The flag that the user may have meant by one that there is not.
 struct FlagHint {
   std::string name;  // "precision"; empty: nothing is near
   std::string text;  // "--precision O1 --amp-dtype bfloat16"

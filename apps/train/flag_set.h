@@ -49,7 +49,7 @@ class FlagSet {
   nlohmann::ordered_json configuration(const TrainFlags& flags) const;
 
  private:
-  // Of refuse_without_effect(): one option that another leaves without effect.
+  // A part of refuse_without_effect(): refuses one option that another leaves without effect.
   void refuse_unneeded(const Flag& flag, const TrainFlags& flags) const;
 
   TrainChoices choices_;

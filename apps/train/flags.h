@@ -62,7 +62,7 @@ struct TrainerFlags {
 // They as flags, in groups of their own.
 OptionsOf<TrainerFlags> trainer_flags_table();
 
-// Where an option's value comes from, other than its default. A later source overrides an earlier one.
+// A source of an option's value, other than its default. A later one overrides an earlier one.
 enum class OptionSource { file, set, flag };
 struct OptionOrigin {
   OptionSource source;

@@ -35,7 +35,7 @@ struct Pieces {
   std::size_t stride = 0;             // in bytes
   std::vector<std::byte*> list = {};  // instead of the two above: where each piece begins
 
-  // Where a piece begins.
+  // Returns the beginning of a piece.
   std::byte* at(std::size_t piece) const { return list.empty() ? base + piece * stride : list[piece]; }
   // Whether base and stride say where they are.
   bool contiguous() const { return list.empty(); }

@@ -18,7 +18,7 @@ namespace rondo {
 // training step adds and removes thousands of blocks. One thread at a time.
 class BlockTable {
  public:
-  // What is known of an address.
+  // A block in use.
   struct Block {
     std::uint64_t bytes = 0;  // size
     MemoryLabel label;        // what it counts as
@@ -52,9 +52,9 @@ class BlockTable {
 
 // Bytes alive at one moment.
 struct MemoryUsage {
-  // Of one unit of a model.
+  // The bytes of one unit of a model.
   struct Unit {
-    std::string name = {};            // as memory_unit() got it
+    std::string name = {};            // as given to memory_unit()
     BytesByCategory categories = {};  // its bytes
   };
   std::uint64_t total = 0;          // bytes of all categories

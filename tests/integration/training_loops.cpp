@@ -80,8 +80,8 @@ void train_by_trainer(rondo::Strategy& strategy, const Task& task) {
     throw rondo::Error("the trainer did not do its steps");
 }
 
-// Rank 0 hangs where it has started all that the others wait for: they wait to hear what comes next.
-void hang(rondo::Strategy& strategy, const Task& task) {
+// Rank 0 hangs when the other rank has finished all that was started: that one waits to hear what comes next.
+void hang(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
   const rondo::Model model = task.model();
   const auto prepared = strategy.prepare(model.module);
   const auto optimizer = optimizer_of(prepared->module());
@@ -90,9 +90,12 @@ void hang(rondo::Strategy& strategy, const Task& task) {
     const auto forward = [&](const at::Tensor& input) { return model.forward.run({input}).front(); };
     at::cross_entropy_loss(prepared->forward(forward, batch.inputs.front()), batch.targets.front())
         .backward();
-    prepared->finish_backward();
+    rondo::clip_grad_norm_(*prepared, /*max_norm=*/1e9);  // returns when the gradients have been combined
+    const std::string combined = directory.string() + ".combined";
+    if (step == 1 && strategy.context().rank() == 1) rondo::write_own_file(combined, "");
     if (step == 1 && strategy.context().rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));  // so long the gradients need at most
+      const rondo::Deadline deadline = rondo::Deadline::after(std::chrono::minutes(1));
+      while (!std::filesystem::exists(combined) && !deadline.passed()) std::this_thread::yield();
       std::raise(SIGSTOP);
     }
     prepared->step(*optimizer);
@@ -300,7 +303,7 @@ std::string trained(const std::string& way, const std::filesystem::path& directo
   if (way == "trainer") {
     train_by_trainer(*strategy, task);
   } else if (way == "suspended") {
-    hang(*strategy, task);
+    hang(*strategy, task, directory);
   } else {
     try {
       loop_by_prepare(*strategy, task, directory);

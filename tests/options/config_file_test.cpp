@@ -24,7 +24,7 @@ std::vector<FileOption> json(std::string_view text) {
   return parse_config(text, "run.json", ConfigFormat::json, is_model_config);
 }
 
-// What the error of `read` says; empty when there is none.
+// Returns the message of the error that `read` throws; empty when there is none.
 template <class Read>
 std::string error_of(const Read& read) {
   try {
