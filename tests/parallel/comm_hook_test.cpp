@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 #include <torch/optim/sgd.h>
 
@@ -7,10 +7,10 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/parallel/ddp/ddp.h"
-#include "rondo/parallel/ddp/hooks/codec_hook.h"
-#include "rondo/parallel/ddp/hooks/default_hooks.h"
-#include "rondo/parallel/ddp/hooks/power_sgd_hook.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/hooks/codec_hook.h"
+#include "rondo/parallel/hooks/default_hooks.h"
+#include "rondo/parallel/hooks/power_sgd_hook.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/ddp/join.h"
 #include "tests/parallel/small_models.h"
 

@@ -4,9 +4,9 @@
 
 #include "rondo/base/error.h"
 #include "rondo/parallel/ddp/ddp.h"
-#include "rondo/parallel/ddp/hooks/default_hooks.h"
-#include "rondo/parallel/ddp/hooks/power_sgd_hook.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/hooks/default_hooks.h"
+#include "rondo/parallel/hooks/power_sgd_hook.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "tests/parallel/small_models.h"
 
 namespace rondo::communication_state_test {

@@ -11,7 +11,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/parallel/schedule/communication_options.h"
 

@@ -11,7 +11,7 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/strategy/mean_loss.h"
 
 namespace rondo {
@@ -21,6 +21,19 @@ std::vector<at::Tensor> sparse_weights(const torch::nn::Module& model) {
   std::vector<at::Tensor> weights;
   for (SparseLayer& layer : sparse_layers(model)) weights.push_back(std::move(layer.weight));
   return weights;
+}
+
+// The options that must be equal on all ranks, a line each.
+std::vector<std::string> option_lines(const DdpOptions& options) {
+  const auto size = [](const std::optional<Bytes>& bytes) { return bytes ? to_string(*bytes) : "default"; };
+  std::vector<std::string> lines = {str("bucket_bytes = ", size(options.bucket_bytes)),
+                                    str("first_bucket_bytes = ", size(options.first_bucket_bytes)),
+                                    str("find_unused_parameters = ", options.find_unused_parameters),
+                                    str("static_graph = ", options.static_graph),
+                                    str("broadcast_buffers = ", options.broadcast_buffers),
+                                    str("check_parameters_every = ", options.check_parameters_every)};
+  for (const std::string& name : options.ignored) lines.push_back(str("ignored '", name, "'"));
+  return lines;
 }
 
 bool is_one_of(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
@@ -63,7 +76,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, const Gro
   if (dense.empty() && by_rows.empty())
     throw UsageError("DistributedDataParallel: no parameter of the model requires a gradient");
   if (group.size() == 1) return;
-  verify_same_model(state_->tensors, options, group, by_rows);
+  verify_same_model(state_->tensors, option_lines(options), group, by_rows);
   broadcast_coalesced(state_->tensors.all_tensors(), group, /*root=*/0);
   state_->announcement = std::make_shared<StepAnnouncement>(group);
   state_->reducer = std::make_shared<GradientReducer>(std::move(dense), std::move(by_rows), std::move(frozen),
@@ -180,14 +193,11 @@ const BackwardTrace& DistributedDataParallel::last_backward() const {
 const Group& DistributedDataParallel::group() const { return state().group; }
 
 std::string restore_communication(DistributedDataParallel& ddp, const std::vector<CommState>& of_ranks) {
-  const Group& group = ddp.group();
-  if (of_ranks.empty()) return "is not there";
-  if (of_ranks.size() != static_cast<std::size_t>(group.size()))
-    return str("is of ", of_ranks.size(), " ranks, this run has ", group.size());
-  const CommState& own = of_ranks[static_cast<std::size_t>(group.rank())];
-  std::string incompatibility = ddp.communication_incompatibility(own);
-  if (incompatibility.empty()) ddp.load_communication_state(own);
-  return incompatibility;
+  return restore_own_state(of_ranks, ddp.group(), [&](const CommState& own) {
+    std::string incompatibility = ddp.communication_incompatibility(own);
+    if (incompatibility.empty()) ddp.load_communication_state(own);
+    return incompatibility;
+  });
 }
 
 }  // namespace rondo

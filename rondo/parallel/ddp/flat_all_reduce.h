@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/gradients/transfer.h"
 
 namespace rondo {

@@ -12,7 +12,7 @@
 #include "rondo/format/compute_timeline.h"
 #include "rondo/parallel/ddp/backward_trace.h"
 #include "rondo/parallel/ddp/flat_all_reduce.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/gradients/transfer.h"
 
 namespace rondo {
@@ -142,7 +142,7 @@ void GradientReducer::set_comm_hook(CommHook hook) {
   const std::lock_guard lock(mutex_);
   if (hook_.run) throw UsageError("register_comm_hook was called before; a model has one communication hook");
   if (began_) throw UsageError("register_comm_hook must be called before the first backward pass");
-  verify_same_hook(hook, group_);
+  verify_same_hook(hook.name, group_);
   transfers_.clear();
   hook_ = std::move(hook);
   expect_reverse_order();

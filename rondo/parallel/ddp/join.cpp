@@ -5,7 +5,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 
 namespace rondo {
 namespace {

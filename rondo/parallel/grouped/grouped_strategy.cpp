@@ -7,7 +7,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/grouped/group_place.h"
 #include "rondo/parallel/grouped/grouped_options.h"
 #include "rondo/parallel/server/server_strategy.h"

@@ -6,7 +6,7 @@
 
 #include "rondo/parallel/ddp/ddp_strategy_options.h"
 #include "rondo/parallel/grouped/group_place.h"
-#include "rondo/parallel/replicated/ddp_strategy.h"
+#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/parallel/server/served_model.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/strategy/prepared_model.h"

@@ -10,7 +10,7 @@
 #include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 
 namespace rondo {
 namespace {
@@ -48,7 +48,7 @@ ModelTensors agreed_tensors(const torch::nn::Module& module, const Group& group,
   ModelTensors tensors = without_repetitions(tensors_of(module));
   if (group.size() == 1) return tensors;
   verify_same_options(options, group);
-  verify_same_model(tensors, DdpOptions(), group);
+  verify_same_model(tensors, {}, group);
   broadcast_coalesced(tensors.all_tensors(), group, /*root=*/0);
   return tensors;
 }

@@ -1,63 +1,41 @@
 #include "rondo/parallel/replicas/replica_exchange.h"
 
-#include <ATen/ScalarOps.h>
 #include <torch/types.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
+#include "rondo/parallel/hooks/default_hooks.h"
+#include "rondo/parallel/hooks/registry.h"
 
 namespace rondo {
 namespace {
 
 constexpr const char* kHookName = "hook";  // which one a state is of
 
-using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-
-void wait_for(const Works& works, std::optional<Duration> timeout) {
-  for (const auto& work : works) {
-    if (timeout) {
-      work->wait(std::chrono::duration_cast<std::chrono::milliseconds>(*timeout));
-    } else {
-      work->wait();
-    }
-  }
-}
-
 }  // namespace
 
 WorkerExchange::WorkerExchange(Group group, const torch::nn::Module& model,
                                const WorkerExchangeOptions& options)
-    : group_(std::move(group)), options_(options) {
-  for (const at::Tensor& parameter : distinct_parameters(model)) {
-    if (parameter.requires_grad()) parameters_.push_back(parameter);
+    : group_(std::move(group)), timeout_(options.timeout) {
+  for (ModelTensor& parameter : without_repetitions(tensors_of(model)).parameters) {
+    if (parameter.tensor.requires_grad()) parameters_.push_back(std::move(parameter));
   }
-  std::size_t room = 0;
-  for (std::size_t i = parameters_.size(); i-- > 0;) {
-    const at::Tensor& parameter = parameters_[i];
-    const bool fits = !packs_.empty() && packs_.back().dtype == parameter.scalar_type() &&
-                      packs_.back().device == parameter.device() && parameter.nbytes() <= room;
-    if (!fits) {
-      packs_.push_back({.dtype = parameter.scalar_type(), .device = parameter.device(), .parameters = {}});
-      room = options_.bytes_per_pack.count;
-    }
-    packs_.back().parameters.push_back(i);
-    room -= std::min<std::size_t>(room, parameter.nbytes());
+  if (options.ring) {
+    hook_ = ring_hook(group_);
+  } else if (options.codec != "none") {
+    hook_ = make_comm_hook(options.codec, group_);
   }
-  for (Pack& pack : packs_) {
-    std::int64_t elements = 0;
-    for (const std::size_t i : pack.parameters) elements += parameters_[i].numel();
-    // The ring divides a pack evenly.
-    if (options_.ring) elements = (elements + group_.size() - 1) / group_.size() * group_.size();
-    pack.flat = at::zeros({elements}, at::TensorOptions().dtype(pack.dtype).device(pack.device));
+  verify_same_hook(hook_.name, group_);
+  const Bytes size = options.bytes_per_pack;
+  const BucketPlan plan =
+      plan_buckets(gradient_specs(parameters_), last_first(parameters_.size()), size, size);
+  for (Bucket& bucket : make_buckets(parameters_, plan)) {
+    transfers_.push_back(std::make_unique<FlatAllReduce>(std::move(bucket), weight_source_, group_, hook_,
+                                                         /*as_view=*/false));
   }
-  if (options_.codec == "none") return;
-  hook_ = make_comm_hook(options_.codec, group_);
-  verify_same_hook(hook_, group_);
 }
 
 void WorkerExchange::combine(double& samples, StepTotals& totals) {
@@ -71,65 +49,35 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
   numbers[3] = static_cast<double>(totals.samples);
   numbers[4] = totals.stop ? 1 : 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    numbers[5 + i] = parameters_[i].grad().defined() ? 1 : 0;
-  std::vector<at::Tensor> tensors = {said};
-  wait_for({group_.backend()->allreduce(tensors)}, options_.timeout);
+    numbers[5 + i] = parameters_[i].tensor.grad().defined() ? 1 : 0;
+  start_sum(group_, said).wait(timeout_);
 
-  // Scaling before the sum keeps half-precision sums in range: the numbers of samples are no factors for
-  // them, their shares are.
-  // A hook averages over the ranks.
-  const double ranks = hook_.run ? group_.size() : 1;
-  const at::Tensor share =
-      at::native::wrapped_scalar_tensor(numbers[0] > 0 ? ranks * samples / numbers[0] : 0.0);
-  for (Pack& pack : packs_) {
-    std::int64_t offset = 0;
-    for (const std::size_t i : pack.parameters) {
-      const at::Tensor place =
-          pack.flat.narrow(0, offset, parameters_[i].numel()).view(parameters_[i].sizes());
-      const at::Tensor& gradient = parameters_[i].grad();
-      // Of samples that do not count the gradient need not be finite.
-      if (!gradient.defined() || samples == 0) {
-        place.zero_();
-      } else {
-        at::mul_out(const_cast<at::Tensor&>(place), gradient.is_sparse() ? gradient.to_dense() : gradient,
-                    share);
-      }
-      offset += place.numel();
-    }
+  // Gradients are scaled before the sum by this rank's share of the samples, since the number of samples may
+  // be beyond half precision.
+  weight_.scale = numbers[0] > 0 ? samples / numbers[0] : 0.0;
+  std::vector<bool> untouched;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) untouched.push_back(numbers[5 + i] == 0);
+  std::vector<BucketFuture> sums;
+  for (const auto& transfer : transfers_) {
+    transfer->begin();
+    take_gradients(*transfer);
+    sums.push_back(transfer->start());
   }
-  hook_.run ? run_hook() : all_reduce_packs();
+  for (std::size_t i = 0; i < transfers_.size(); ++i)
+    transfers_[i]->finish(sums[i].wait(timeout_), untouched);
   samples = numbers[0];
   totals.loss = numbers[1];
   totals.predictions = static_cast<std::int64_t>(numbers[2]);
   totals.samples = static_cast<std::int64_t>(numbers[3]);
   totals.stop = numbers[4] > 0;
-
-  for (Pack& pack : packs_) {
-    std::int64_t offset = 0;
-    for (const std::size_t i : pack.parameters) {
-      const at::Tensor place =
-          pack.flat.narrow(0, offset, parameters_[i].numel()).view(parameters_[i].sizes());
-      offset += place.numel();
-      if (numbers[5 + i] == 0) continue;
-      at::Tensor& gradient = parameters_[i].mutable_grad();
-      if (!gradient.defined() || gradient.is_sparse()) gradient = at::empty_like(parameters_[i]);
-      gradient.copy_(place);
-    }
-  }
 }
 
-void WorkerExchange::run_hook() {
-  std::vector<BucketFuture> results;
-  for (std::size_t index = 0; index < packs_.size(); ++index) {
-    const Pack& pack = packs_[index];
-    std::vector<at::Tensor> members;
-    for (const std::size_t i : pack.parameters) members.push_back(parameters_[i]);
-    GradBucket bucket(index, index + 1 == packs_.size(), pack.flat, std::move(members), pack.parameters);
-    results.push_back(hook_.run(bucket));
-  }
-  for (std::size_t index = 0; index < packs_.size(); ++index) {
-    const at::Tensor mean = results[index].wait(options_.timeout);
-    if (!mean.is_same(packs_[index].flat)) packs_[index].flat.copy_(mean.view({-1}));
+void WorkerExchange::take_gradients(FlatAllReduce& transfer) {
+  const std::vector<ModelTensor>& members = transfer.bucket().parameters;
+  for (std::size_t member = 0; member < members.size(); ++member) {
+    at::Tensor& gradient = members[member].tensor.mutable_grad();
+    if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+    gradient.defined() ? transfer.take(member) : transfer.take_missing(member);
   }
 }
 
@@ -143,31 +91,13 @@ CommState WorkerExchange::communication_state() const {
 
 std::string WorkerExchange::restore_communication(const std::vector<CommState>& of_ranks) {
   if (!hook_.restore) return {};
-  const std::string begins_anew = "the codec's memory (error feedback) begins anew: its saved state ";
-  if (of_ranks.empty()) return begins_anew + "is not there";
-  if (of_ranks.size() != static_cast<std::size_t>(group_.size()))
-    return str(begins_anew, "is of ", of_ranks.size(), " ranks, this run has ", group_.size());
-  CommState own = of_ranks[static_cast<std::size_t>(group_.rank())];
-  const auto hook = own.extract(kHookName);
-  const std::string saved = hook.empty() ? "none" : tensor_to_text(hook.mapped());
-  if (saved != hook_.name) return str(begins_anew, "is of '", saved, "', this model has '", hook_.name, "'");
-  hook_.restore(own);
-  return {};
-}
-
-void WorkerExchange::all_reduce_packs() {
-  Works works;
-  for (Pack& pack : packs_) {
-    if (options_.ring) {
-      at::Tensor part = at::empty({pack.flat.numel() / group_.size()}, pack.flat.options());
-      wait_for({group_.backend()->_reduce_scatter_base(part, pack.flat)}, options_.timeout);
-      works.push_back(group_.backend()->_allgather_base(pack.flat, part));
-    } else {
-      std::vector<at::Tensor> tensors = {pack.flat};
-      works.push_back(group_.backend()->allreduce(tensors));
-    }
-  }
-  wait_for(works, options_.timeout);
+  return codec_restart_warning(restore_own_state(of_ranks, group_, [&](CommState own) -> std::string {
+    const auto hook = own.extract(kHookName);
+    const std::string saved = hook.empty() ? "none" : tensor_to_text(hook.mapped());
+    if (saved != hook_.name) return str("is of '", saved, "', this model has '", hook_.name, "'");
+    hook_.restore(own);
+    return {};
+  }));
 }
 
 namespace {

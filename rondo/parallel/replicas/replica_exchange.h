@@ -10,7 +10,10 @@
 #include "rondo/backend/group.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/time.h"
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/nn/model_tensors.h"
+#include "rondo/parallel/ddp/flat_all_reduce.h"
+#include "rondo/parallel/gradients/step_announcement.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/replicas/replica_gradients.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/step_totals.h"
@@ -25,8 +28,8 @@ struct WorkerExchangeOptions {
   std::string codec = "none";            // how packs travel, a name for make_comm_hook; not with `ring`
 };
 
-// Gradients of one replica of each worker process, combined over all of them in flat packs, the last
-// parameter's first, since backward completes it first.
+// Combines the gradients of one replica of each worker process in flat packs, the last parameter's first,
+// since backward completes it first.
 class WorkerExchange {
  public:
   // The gradients of `model`'s trained parameters, the same on all ranks of `group`, which nobody else uses.
@@ -42,21 +45,15 @@ class WorkerExchange {
   std::string restore_communication(const std::vector<CommState>& of_ranks);
 
  private:
-  struct Pack {
-    at::ScalarType dtype;
-    c10::Device device;
-    std::vector<std::size_t> parameters;  // in the order in which they lie in it
-    at::Tensor flat = {};
-  };
+  void take_gradients(FlatAllReduce& transfer);
 
-  void all_reduce_packs();
-  void run_hook();
-
-  Group group_;
-  WorkerExchangeOptions options_;
-  std::vector<at::Tensor> parameters_;
-  std::vector<Pack> packs_;
-  CommHook hook_;  // runs nothing without a codec
+  const Group group_;
+  const std::optional<Duration> timeout_;
+  std::vector<ModelTensor> parameters_;
+  CommHook hook_;  // runs nothing for the engine's all-reduce
+  GradientWeight weight_;  // of this step
+  const Transfer::WeightSource weight_source_ = [this]() -> const GradientWeight& { return weight_; };
+  std::vector<std::unique_ptr<FlatAllReduce>> transfers_;  // a pack each
 };
 
 // What all replicas of a job combine in a step: gradients, and the sums of what they did. Those of a process

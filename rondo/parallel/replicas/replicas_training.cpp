@@ -12,7 +12,7 @@
 #include "rondo/base/text.h"
 #include "rondo/data/subset.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/strategy/value_collectives.h"
 
 namespace rondo {

@@ -9,6 +9,15 @@
 
 namespace rondo {
 
+// Help of --find-unused-parameters, the same for all strategies that have it.
+inline constexpr const char* kFindUnusedHelp =
+    "Some parameters get no gradient in some steps; without it such a step is an error that names them";
+
+// Help of --codec, the same for all strategies that have it.
+inline constexpr const char* kCodecHelp =
+    "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION]; under ddp and expert also "
+    "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md";
+
 // How units travel between hosts, for all strategies that work by unit there.
 struct CommunicationOptions {
   std::string schedule = "priority";  // which block is sent first: one of policy_names()

@@ -1,6 +1,6 @@
 #include "rondo/parallel/server/server_options.h"
 
-#include "rondo/parallel/ddp/options.h"
+#include "rondo/parallel/schedule/communication_options.h"
 
 namespace rondo {
 

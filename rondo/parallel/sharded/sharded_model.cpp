@@ -11,7 +11,7 @@
 #include "rondo/base/time.h"
 #include "rondo/format/compute_timeline.h"
 #include "rondo/nn/autograd_graph.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/sharded/unit_reducer.h"
 
 namespace rondo {

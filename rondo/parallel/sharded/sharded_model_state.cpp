@@ -7,7 +7,7 @@
 #include "rondo/base/text.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 // A sharded model's parameters outside of its steps: shards by name, full parameters.
 namespace rondo {
@@ -107,23 +107,20 @@ CommunicationState ShardedModel::communication_state() const {
 std::string ShardedModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
   std::map<std::string, at::Tensor> memory = gradient_memory();
   if (memory.empty()) return {};
-  const std::string begins_anew = "the codec's memory (error feedback) begins anew: its saved state ";
-  const Group& world = context_.world();
-  if (of_ranks.empty()) return begins_anew + "is not there";
-  if (of_ranks.size() != static_cast<std::size_t>(world.size()))
-    return str(begins_anew, "is of ", of_ranks.size(), " ranks, this run has ", world.size());
-  const CommunicationState& own = of_ranks[static_cast<std::size_t>(world.rank())];
-  const auto codec = own.find(kCodec);
-  const std::string saved = codec == own.end() ? "none" : tensor_to_text(codec->second);
-  if (saved != environment_.codec)
-    return str(begins_anew, "is of codec '", saved, "', this model has '", environment_.codec, "'");
-  for (const auto& [name, tensor] : memory) {
-    const auto found = own.find(name);
-    if (found == own.end() || found->second.sizes() != tensor.sizes())
-      return begins_anew + "is of other units, blocks or ranks that share the model";
-  }
-  for (auto& [name, tensor] : memory) tensor.copy_(own.at(name));
-  return {};
+  const auto restore = [&](const CommState& own) -> std::string {
+    const auto codec = own.find(kCodec);
+    const std::string saved = codec == own.end() ? "none" : tensor_to_text(codec->second);
+    if (saved != environment_.codec)
+      return str("is of codec '", saved, "', this model has '", environment_.codec, "'");
+    for (const auto& [name, tensor] : memory) {
+      const auto found = own.find(name);
+      if (found == own.end() || found->second.sizes() != tensor.sizes())
+        return "is of other units, blocks or ranks that share the model";
+    }
+    for (auto& [name, tensor] : memory) tensor.copy_(own.at(name));
+    return {};
+  };
+  return codec_restart_warning(restore_own_state(of_ranks, context_.world(), restore));
 }
 
 }  // namespace rondo

@@ -4,7 +4,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/options.h"
 
 namespace rondo {
 

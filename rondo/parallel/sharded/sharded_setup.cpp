@@ -10,7 +10,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/tracker.h"
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/sharded/gradient_buffers.h"
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/precision/autocast.h"
@@ -68,10 +68,9 @@ void require_units_fit(const std::vector<ModelUnit>& units) {
 }
 
 void verify_same_model(const ModelTensors& tensors, const ShardedOptions& options, const Group& world) {
-  DdpOptions agreed;
-  agreed.find_unused_parameters = options.find_unused_parameters;
-  agreed.broadcast_buffers = options.broadcast_buffers;
-  agreed.ignored = options.ignored;
+  std::vector<std::string> agreed = {str("find_unused_parameters = ", options.find_unused_parameters),
+                                     str("broadcast_buffers = ", options.broadcast_buffers)};
+  for (const std::string& name : options.ignored) agreed.push_back(str("ignored '", name, "'"));
   verify_same_model(tensors, agreed, world);
 }
 

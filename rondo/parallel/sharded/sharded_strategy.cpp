@@ -5,7 +5,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
 namespace rondo {

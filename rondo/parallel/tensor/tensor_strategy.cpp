@@ -7,8 +7,8 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/parallel_communication.h"
-#include "rondo/parallel/ddp/model_agreement.h"
-#include "rondo/parallel/replicated/ddp_strategy.h"
+#include "rondo/parallel/gradients/model_agreement.h"
+#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/parallel/tensor/tensor_parallel_model.h"
 #include "rondo/strategy/one_device.h"
 #include "rondo/strategy/synchronous_training.h"
@@ -44,7 +44,7 @@ std::unique_ptr<PreparedModel> TensorStrategy::prepare(std::shared_ptr<torch::nn
   if (size_along(context().mesh(), "tensor") > 1) {
     const Group& tensor = context().group("tensor");
     const ModelTensors tensors = tensors_of(*module);
-    verify_same_model(tensors, DdpOptions(), tensor);
+    verify_same_model(tensors, {}, tensor);
     broadcast_coalesced(tensors.all_tensors(), tensor, /*root=*/0);
   }
   DividedModel divided = divide_model(*module, context(), options_);

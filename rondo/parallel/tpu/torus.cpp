@@ -19,7 +19,7 @@
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/executor.h"
 #include "rondo/env/sources/tpu_slice.h"
-#include "rondo/parallel/ddp/hooks/codec_hook.h"
+#include "rondo/parallel/hooks/codec_hook.h"
 
 namespace rondo {
 namespace {

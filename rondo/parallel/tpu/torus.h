@@ -4,7 +4,7 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/env/environment.h"
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 namespace rondo {
 

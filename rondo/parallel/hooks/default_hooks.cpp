@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/hooks/default_hooks.h"
+#include "rondo/parallel/hooks/default_hooks.h"
 
 #include <torch/types.h>
 
@@ -55,6 +55,23 @@ CommHook fp16_compress_hook(const Group& group) {
 
 CommHook bf16_compress_hook(const Group& group) {
   return {"bf16_compress", [group](GradBucket& bucket) { return compress(group, bucket, at::kBFloat16); }};
+}
+
+CommHook ring_hook(const Group& group) {
+  const auto run = [group](GradBucket& bucket) {
+    const at::Tensor buffer = bucket.buffer();
+    const std::int64_t part_elements = (buffer.numel() + group.size() - 1) / group.size();
+    const std::int64_t padding = part_elements * group.size() - buffer.numel();
+    at::Tensor flat = padding == 0 ? buffer : at::constant_pad_nd(buffer, {0, padding});
+    flat.div_(group.size());
+    at::Tensor part = at::empty({part_elements}, flat.options());
+    return BucketFuture(group.backend()->_reduce_scatter_base(part, flat), flat)
+        .then_send([group, part, elements = buffer.numel()](at::Tensor whole) mutable {
+          return BucketFuture(group.backend()->_allgather_base(whole, part), whole)
+              .then([elements](const at::Tensor& mean) { return mean.narrow(0, 0, elements); });
+        });
+  };
+  return {"ring", run};
 }
 
 CommHook fp16_compress_wrapper(CommHook hook) { return wrap(std::move(hook), "fp16", at::kHalf); }

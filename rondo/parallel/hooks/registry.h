@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "rondo/backend/group.h"
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 namespace rondo {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "rondo/backend/group.h"
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 // PyTorch's default communication hooks (torch.distributed.algorithms.ddp_comm_hooks.default_hooks), for
 // DistributedDataParallel::register_comm_hook. Any engine and device.
@@ -16,6 +16,10 @@ CommHook allreduce_hook(const Group& group);
 CommHook fp16_compress_hook(const Group& group);
 // The same in bfloat16.
 CommHook bf16_compress_hook(const Group& group);
+
+// Averages by a reduce-scatter and an all-gather, TensorFlow's CommunicationImplementation.RING. A bucket whose
+// length the ranks do not divide is copied.
+CommHook ring_hook(const Group& group);
 
 // Around any hook: it sees, and communicates, the bucket in float16.
 CommHook fp16_compress_wrapper(CommHook hook);

@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/hooks/power_sgd_hook.h"
+#include "rondo/parallel/hooks/power_sgd_hook.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/types.h>
@@ -8,7 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/hooks/default_hooks.h"
+#include "rondo/parallel/hooks/default_hooks.h"
 
 namespace rondo {
 namespace {

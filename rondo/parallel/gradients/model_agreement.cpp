@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -7,7 +7,6 @@
 #include <map>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -88,18 +87,11 @@ std::string mixed_devices(const ModelTensors& tensors, bool by_type) {
   return {};
 }
 
-// What must be equal on all ranks, one line an item, in the same order everywhere.
-std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions& options,
+// Lists what must be equal on all ranks, one line an item, in the same order everywhere.
+std::vector<std::string> describe(const ModelTensors& tensors, const std::vector<std::string>& options,
                                   const std::vector<ModelTensor>& sparse) {
   std::vector<std::string> lines;
-  const auto size = [](const std::optional<Bytes>& bytes) { return bytes ? to_string(*bytes) : "default"; };
-  lines.push_back(str("option bucket_bytes = ", size(options.bucket_bytes)));
-  lines.push_back(str("option first_bucket_bytes = ", size(options.first_bucket_bytes)));
-  lines.push_back(str("option find_unused_parameters = ", options.find_unused_parameters));
-  lines.push_back(str("option static_graph = ", options.static_graph));
-  lines.push_back(str("option broadcast_buffers = ", options.broadcast_buffers));
-  lines.push_back(str("option check_parameters_every = ", options.check_parameters_every));
-  for (const std::string& name : options.ignored) lines.push_back(str("option ignored '", name, "'"));
+  for (const std::string& option : options) lines.push_back("option " + option);
   for (const ModelTensor& entry : tensors.parameters) {
     lines.push_back(str("parameter '", entry.name, "' ", describe_shape(entry.tensor),
                         entry.tensor.requires_grad() ? "" : " without requires_grad"));
@@ -115,8 +107,8 @@ std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions&
 
 }  // namespace
 
-void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group,
-                       const std::vector<ModelTensor>& sparse) {
+void verify_same_model(const ModelTensors& tensors, const std::vector<std::string>& options,
+                       const Group& group, const std::vector<ModelTensor>& sparse) {
   const std::vector<nlohmann::json> all = all_gather_object(describe(tensors, options, sparse), group);
   std::size_t longest = 0;
   for (const nlohmann::json& lines : all) longest = std::max(longest, lines.size());
@@ -137,8 +129,8 @@ void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, c
     throw UsageError(str("the model has ", mixed, "; move all of it to one device: model->to(device)"));
 }
 
-void verify_same_hook(const CommHook& hook, const Group& group) {
-  const std::vector<nlohmann::json> names = all_gather_object(hook.name, group);
+void verify_same_hook(const std::string& name, const Group& group) {
+  const std::vector<nlohmann::json> names = all_gather_object(name, group);
   for (std::size_t rank = 1; rank < names.size(); ++rank) {
     if (names[rank] == names[0]) continue;
     throw MismatchError(

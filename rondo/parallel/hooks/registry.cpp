@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/hooks/registry.h"
 
 #include <algorithm>
 #include <map>
@@ -6,9 +6,9 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/codec/codec.h"
-#include "rondo/parallel/ddp/hooks/codec_hook.h"
-#include "rondo/parallel/ddp/hooks/default_hooks.h"
-#include "rondo/parallel/ddp/hooks/power_sgd_hook.h"
+#include "rondo/parallel/hooks/codec_hook.h"
+#include "rondo/parallel/hooks/default_hooks.h"
+#include "rondo/parallel/hooks/power_sgd_hook.h"
 
 namespace rondo {
 namespace {

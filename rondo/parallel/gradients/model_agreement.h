@@ -2,12 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/parallel/ddp/comm_hook.h"
-#include "rondo/parallel/ddp/options.h"
 
 namespace rondo {
 
@@ -19,13 +18,13 @@ void broadcast_coalesced(const std::vector<at::Tensor>& tensors, const Group& gr
 
 // Collective. Throws MismatchError on every rank when names, shapes, dtypes or requires_grad of parameters
 // and buffers, or the options, are not the same on all ranks; names the first that differs and both sides.
-// Throws UsageError where the model's parameters are on devices of several types.
-// `sparse` are the parameters whose gradients are sparse.
-void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group,
-                       const std::vector<ModelTensor>& sparse = {});
+// Throws UsageError where the model's parameters are on devices of several types. `options` has a line for
+// each, as "static_graph = 1"; `sparse` are the parameters whose gradients are sparse.
+void verify_same_model(const ModelTensors& tensors, const std::vector<std::string>& options,
+                       const Group& group, const std::vector<ModelTensor>& sparse = {});
 
-// Collective. Throws MismatchError on every rank when ranks register hooks of different names.
-void verify_same_hook(const CommHook& hook, const Group& group);
+// Collective. Throws MismatchError on every rank when ranks register communication hooks of different names.
+void verify_same_hook(const std::string& name, const Group& group);
 
 // Collective. Compares a 64-bit hash (XXH3) of every parameter's bytes; throws MismatchError on every rank
 // naming the first parameter that differs, which ranks hold which value, and how many others differ. `when`

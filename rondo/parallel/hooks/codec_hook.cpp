@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/hooks/codec_hook.h"
+#include "rondo/parallel/hooks/codec_hook.h"
 
 #include <torch/types.h>
 
@@ -7,7 +7,7 @@
 #include "rondo/backend/coded_collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/hooks/default_hooks.h"
+#include "rondo/parallel/hooks/default_hooks.h"
 
 namespace rondo {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "rondo/backend/group.h"
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 namespace rondo {
 

@@ -1,6 +1,8 @@
-#include "rondo/parallel/ddp/comm_hook.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 #include <torch/types.h>
+
+#include "rondo/base/text.h"
 
 namespace rondo {
 
@@ -12,6 +14,19 @@ std::vector<at::Tensor> GradBucket::gradients() const {
     offset += parameter.numel();
   }
   return parts;
+}
+
+std::string restore_own_state(const std::vector<CommState>& of_ranks, const Group& group,
+                              const std::function<std::string(const CommState&)>& restore) {
+  if (of_ranks.empty()) return "is not there";
+  if (of_ranks.size() != static_cast<std::size_t>(group.size()))
+    return str("is of ", of_ranks.size(), " ranks, this run has ", group.size());
+  return restore(of_ranks[static_cast<std::size_t>(group.rank())]);
+}
+
+std::string codec_restart_warning(const std::string& reason) {
+  if (reason.empty()) return {};
+  return str("the codec's memory (error feedback) begins anew: its saved state ", reason);
 }
 
 at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers) {

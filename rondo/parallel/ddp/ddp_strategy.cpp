@@ -1,4 +1,4 @@
-#include "rondo/parallel/replicated/ddp_strategy.h"
+#include "rondo/parallel/ddp/ddp_strategy.h"
 
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -11,7 +11,7 @@
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/gradients/fingerprint.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 #include "rondo/strategy/step_calls.h"
@@ -100,8 +100,7 @@ class DdpModel final : public PreparedModel {
 
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
     const std::string incompatibility = rondo::restore_communication(ddp_, of_ranks);
-    if (incompatibility.empty() || !hook_remembers_) return {};
-    return str("the codec's memory (error feedback) begins anew: its saved state ", incompatibility);
+    return hook_remembers_ ? codec_restart_warning(incompatibility) : std::string();
   }
 
   CommunicationTimes communication_times() const override {
