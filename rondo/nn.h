@@ -1,6 +1,6 @@
 #pragma once
 
-// Models and losses of any form; inside a model units, activation checkpointing, tensor, sequence and expert
+// Models and losses of any form, optimizers by name; inside a model units, activation checkpointing, tensor, sequence and expert
 // parallelism, and layers that do not depend on how samples are spread.
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
@@ -11,6 +11,8 @@
 #include "rondo/nn/model.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizers/norm_sum.h"
+#include "rondo/nn/optimizers/optimizer.h"
+#include "rondo/nn/optimizers/optimizer_options.h"
 #include "rondo/nn/parallel_style.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/shard.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// The trainer: fit, evaluate, predict, callbacks, metrics, optimizers and schedules by name, checkpoints.
+// The trainer: fit, evaluate, predict, callbacks, metrics, schedules by name, checkpoints.
 #include "rondo/format/metrics_row.h"
 #include "rondo/format/trace_span.h"
 #include "rondo/observe/progress_style.h"
@@ -26,12 +26,11 @@
 #include "rondo/train/estimator/train_and_evaluate.h"
 #include "rondo/train/metric.h"
 #include "rondo/train/metrics/metrics.h"
-#include "rondo/train/optimizer.h"
 #include "rondo/train/replica/memory_replica.h"
 #include "rondo/train/replica/newest_replica.h"
 #include "rondo/train/replica/replica_root.h"
 #include "rondo/train/save_training.h"
 #include "rondo/train/schedule.h"
+#include "rondo/train/schedule_options.h"
 #include "rondo/train/schedule_position.h"
 #include "rondo/train/trainer.h"
-#include "rondo/train/training_options.h"

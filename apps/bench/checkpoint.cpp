@@ -23,7 +23,7 @@
 #include "rondo/format/file.h"
 #include "rondo/models/model.h"
 #include "rondo/parallel/registry.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/train/replica/newest_replica.h"
 #include "rondo/train/replica_saver.h"
 #include "rondo/train/trainer.h"

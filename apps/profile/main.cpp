@@ -25,7 +25,7 @@
 #include "rondo/nn/wrap.h"
 #include "rondo/profile/job_profile.h"
 #include "rondo/train/agreement.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 namespace {
 

@@ -12,7 +12,8 @@
 #include "rondo/env/mesh.h"
 #include "rondo/options/declaration.h"
 #include "rondo/options/option_table.h"
-#include "rondo/train/training_options.h"
+#include "rondo/nn/optimizers/optimizer_options.h"
+#include "rondo/train/schedule_options.h"
 
 namespace rondo {
 

@@ -12,7 +12,7 @@
 #include "rondo/nn/loss.h"
 #include "rondo/profile/plan_of_profile.h"
 #include "rondo/train/callbacks/prediction_report.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 namespace rondo {
 

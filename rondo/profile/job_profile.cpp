@@ -19,7 +19,7 @@
 #include "rondo/parallel/gradients/transfer.h"
 #include "rondo/parallel/sharded/sharded_strategy.h"
 #include "rondo/profile/link_profile.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {

@@ -7,7 +7,7 @@
 #include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/loss.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 namespace rondo {
 

@@ -8,7 +8,7 @@
 #include "rondo/data/dataset.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 namespace rondo {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rondo/train/training_options.h"
+#include "rondo/train/schedule_options.h"
 
 namespace rondo {
 

@@ -24,7 +24,7 @@
 #include "rondo/strategy/training.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/metric.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/train/schedule.h"
 #include "rondo/train/schedule_state.h"
 

@@ -10,7 +10,7 @@
 #include "rondo/nn/unit.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/parallel/sharded/sharded_options.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"
 

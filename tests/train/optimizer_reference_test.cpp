@@ -9,7 +9,7 @@
 #include <set>
 
 #include "rondo/base/json_strict.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 namespace rondo::optimizer_reference_test {
 namespace {

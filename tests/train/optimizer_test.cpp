@@ -1,4 +1,4 @@
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -11,8 +11,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/strategy/group_rates.h"
-#include "rondo/train/fused_adam.h"
-#include "rondo/train/training_options.h"
+#include "rondo/nn/optimizers/fused_adam.h"
+#include "rondo/nn/optimizers/optimizer_options.h"
 #include "tests/errors.h"
 
 namespace rondo::optimizer_test {

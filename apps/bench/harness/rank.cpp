@@ -8,7 +8,7 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/checkpoint/weights.h"
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 namespace rondo::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/train/training_options.h"
+#include "rondo/nn/optimizers/optimizer_options.h"
 
 namespace rondo {
 

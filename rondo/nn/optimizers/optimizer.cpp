@@ -1,4 +1,4 @@
-#include "rondo/train/optimizer.h"
+#include "rondo/nn/optimizers/optimizer.h"
 
 #include <torch/optim/adagrad.h>
 #include <torch/optim/sgd.h>
@@ -10,7 +10,7 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizer_fields.h"
-#include "rondo/train/fused_adam.h"
+#include "rondo/nn/optimizers/fused_adam.h"
 
 namespace rondo {
 namespace {

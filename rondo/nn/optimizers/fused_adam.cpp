@@ -1,4 +1,4 @@
-#include "rondo/train/fused_adam.h"
+#include "rondo/nn/optimizers/fused_adam.h"
 
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>

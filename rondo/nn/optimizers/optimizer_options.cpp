@@ -1,4 +1,4 @@
-#include "rondo/train/training_options.h"
+#include "rondo/nn/optimizers/optimizer_options.h"
 
 #include <iterator>
 
@@ -36,24 +36,6 @@ OptionsOf<OptimizerOptions> optimizer_table() {
            "Rate of a parameter whose gradient is as long as itself", zero_or_more())
       .needs = lars;
   table.without_flags({"beta1", "beta2", "lars-trust-coefficient", "weight-decay-on"});
-  return table;
-}
-
-OptionsOf<ScheduleOptions> schedule_table() {
-  using Options = ScheduleOptions;
-  const OptionNeed step{"lr-schedule", {"step"}};
-  OptionsOf<Options> table;
-  table.begin_group("Training");
-  table.add("lr-schedule", &Options::kind, "How the learning rate falls after warm-up",
-            one_of({"constant", "cosine", "linear", "step"}));
-  table.add("warmup-steps", &Options::warmup_steps, "Steps in which the learning rate rises from 0",
-            zero_or_more());
-  table.add("lr-min-ratio", &Options::end_fraction, "Rate at the end as a fraction of --lr", within(0, 1))
-      .needs = OptionNeed{"lr-schedule", {"cosine", "linear"}};
-  table.add("lr-step-size", &Options::decay_every, "Steps between drops", above_zero()).needs = step;
-  table.add("lr-gamma", &Options::decay_factor, "What a drop multiplies the rate with", within(0, 1)).needs =
-      step;
-  table.without_flags({"lr-step-size", "lr-gamma"});
   return table;
 }
 
