@@ -58,8 +58,10 @@ std::int64_t total_steps(const FitOptions& options, std::int64_t samples, int re
   return std::min(epochs * per_epoch, options.steps.value_or(INT64_MAX));
 }
 
-FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, const FitOptions& options)
+FitLoop::FitLoop(Trainer& trainer, TrainerState& state, const std::shared_ptr<const Dataset>& data,
+                 const FitOptions& options)
     : trainer_(trainer),
+      state_(state),
       data_(data),
       options_(options),
       division_(divide_input(*data, options.input_sharding, trainer.strategy().input_shard().count)),
@@ -70,7 +72,7 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   process_batch_ = options_.batch_size * shard.replicas;
   begin_at_initial_epoch();
   adopt_position();
-  const TrainingPosition& position = trainer_.position_;
+  const TrainingPosition& position = state_.position;
   sampler_ = std::make_shared<TrainingSampler>(
       data_->size(),
       TrainingSampler::Options{.index = division_.readers == 1 ? 0 : shard.index,
@@ -79,7 +81,7 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
                                .seed = seed_of_order(options_, trainer_.strategy()),
                                .files = division_.files,
                                .by_file = division_.by_file,
-                               .done = parts_done(trainer_.sampling_, "the position in the epoch"),
+                               .done = parts_done(state_.sampling, "the position in the epoch"),
                                .done_epoch = position.epoch,
                                .order = epoch_order_of(data_)});
   sampler_->set_epoch(position.epoch);
@@ -91,16 +93,16 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   outline_.steps_per_epoch = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : steps_per_pass();
   outline_.total_steps = last_step();
   outline_.unit = data_->info().unit;
-  outline_.validation_due = options_.validation && trainer_.last_.validation_due;
+  outline_.validation_due = options_.validation && state_.last.validation_due;
   outline_.validates = options_.validation != nullptr;
-  trainer_.schedule_ = continue_schedule(trainer_.schedule_,
-                                         {.epochs = options_.epochs,
-                                          .steps = options_.steps,
-                                          .steps_per_epoch = options_.steps_per_epoch,
-                                          .steps_per_pass = steps_per_pass(),
-                                          .last_step = outline_.total_steps},
-                                         position.step);
-  outline_.schedule = trainer_.schedule_->position;
+  state_.schedule = continue_schedule(state_.schedule,
+                                      {.epochs = options_.epochs,
+                                       .steps = options_.steps,
+                                       .steps_per_epoch = options_.steps_per_epoch,
+                                       .steps_per_pass = steps_per_pass(),
+                                       .last_step = outline_.total_steps},
+                                      position.step);
+  outline_.schedule = state_.schedule->position;
   if (options_.named_schedule && options_.named_schedule->total_steps == 0)
     options_.named_schedule->total_steps = outline_.schedule.length;
 
@@ -117,7 +119,7 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   }
   // A callback's failure on this rank travels with the next step's gradients, as a request to stop does.
   settings_.stop_requested = [this] {
-    return trainer_.failures_->any() || (options_.stop_requested && options_.stop_requested());
+    return state_.failures.any() || (options_.stop_requested && options_.stop_requested());
   };
   settings_.on_phase = [this](StepPhase phase) { begin_phase(phase); };
 }
@@ -159,8 +161,8 @@ std::int64_t FitLoop::steps_per_pass() const {
 }
 
 void FitLoop::begin_at_initial_epoch() {
-  TrainingPosition& position = trainer_.position_;
-  if (options_.initial_epoch + options_.initial_step == 0 || position.step > 0 || !trainer_.sampling_.empty())
+  TrainingPosition& position = state_.position;
+  if (options_.initial_epoch + options_.initial_step == 0 || position.step > 0 || !state_.sampling.empty())
     return;
   const std::int64_t per_pass = steps_per_pass();
   const std::int64_t per_epoch = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : per_pass;
@@ -177,10 +179,10 @@ void FitLoop::adopt_position() {
                         {"shuffle", options_.shuffle},
                         {"sharding", options_.input_sharding == AutoShard::off ? "off" : "data"}};
   if (division_.by_file) now["readers_by_file"] = division_.readers;
-  nlohmann::json before = std::exchange(trainer_.sampling_, now);
-  TrainingPosition& position = trainer_.position_;
-  if (!before.empty() && !trainer_.schedule_)
-    trainer_.schedule_ = schedule_of_earlier_version(before, options_.accumulate, position.step);
+  nlohmann::json before = std::exchange(state_.sampling, now);
+  TrainingPosition& position = state_.position;
+  if (!before.empty() && !state_.schedule)
+    state_.schedule = schedule_of_earlier_version(before, options_.accumulate, position.step);
   if (before.empty() || (position.batch == 0 && parts_done(before, "the training").empty())) return;
   for (const char* what : {"samples", "seed", "shuffle", "sharding"}) {
     const nlohmann::json was =
@@ -200,39 +202,39 @@ void FitLoop::adopt_position() {
     return;
   }
   close_part(before, position);
-  copy_parts(before, trainer_.sampling_);
+  copy_parts(before, state_.sampling);
 }
 
 void FitLoop::tell(const std::function<void(Callback&)>& hook) {
   const Context& context = trainer_.strategy().context();
-  trainer_.failures_->tell(context, options_.callbacks, hook);
-  if (context.world_size() == 1) trainer_.failures_->rethrow();
+  state_.failures.tell(context, options_.callbacks, hook);
+  if (context.world_size() == 1) state_.failures.rethrow();
 }
 
 void FitLoop::agree_on_failure() {
-  run_agreed(trainer_.strategy().context(), [this] { trainer_.failures_->rethrow(); });
+  run_agreed(trainer_.strategy().context(), [this] { state_.failures.rethrow(); });
 }
 
 FitResult FitLoop::run() {
-  const LeavesMemoryPhase leaves{trainer_.memory_};
+  const LeavesMemoryPhase leaves{state_.memory};
   trainer_.model().module->train();
   tell([this](Callback& callback) { callback.on_train_begin(trainer_, outline_); });
   agree_on_failure();
-  TrainingPosition& position = trainer_.position_;
+  TrainingPosition& position = state_.position;
   result_.step = position.step;
-  result_.loss = trainer_.last_.loss;
-  result_.validation = trainer_.last_.validation;
+  result_.loss = state_.last.loss;
+  result_.validation = state_.last.validation;
   last_elapsed_ = Clock::now();
   catch_up();
   const bool has_ended = position.step >= outline_.total_steps && result_.end == FitEnd::finished;
   if (has_ended || result_.end == FitEnd::early) say_that_nothing_is_left();
   if (position.step < outline_.total_steps && result_.end == FitEnd::finished)
     seek(position.epoch, position.batch);
-  trainer_.paused_ = false;
+  state_.paused = false;
   timer_.restart();
 
   while (position.step < outline_.total_steps && result_.end == FitEnd::finished) {
-    if (trainer_.memory_) trainer_.memory_->trace(tracing() ? options_.trace_memory : nullptr);
+    if (state_.memory) state_.memory->trace(tracing() ? options_.trace_memory : nullptr);
     if (!tracing()) {
       trace_.reset();
     } else if (!trace_) {
@@ -250,18 +252,18 @@ FitResult FitLoop::run() {
   agree_on_failure();
   tell([this](Callback& callback) {
     callback.on_train_end(trainer_, result_);
-    result_.validation = trainer_.last_.validation;  // of weights that it has put, if it has
+    result_.validation = state_.last.validation;  // of weights that it has put, if it has
   });
   agree_on_failure();
   return result_;
 }
 
 void FitLoop::set_step() {
-  const std::int64_t step = trainer_.position_.step;
+  const std::int64_t step = state_.position.step;
   if (!std::exchange(in_epoch_, true)) {
     const std::int64_t epoch = epoch_of(step);
     // A run that was resumed in the middle of the epoch goes on with its sums.
-    if (trainer_.last_.epoch.epoch != epoch) trainer_.last_.epoch = {.epoch = epoch};
+    if (state_.last.epoch.epoch != epoch) state_.last.epoch = {.epoch = epoch};
     tell([&](Callback& callback) { callback.on_epoch_begin(trainer_, epoch); });
   }
   tell([&](Callback& callback) { callback.on_step_begin(trainer_, step); });
@@ -280,16 +282,16 @@ void FitLoop::set_step() {
   } else if (options_.named_schedule) {
     settings_.learning_rate = factor * scheduled_rate(*options_.named_schedule, outline_.schedule.at(step));
   } else if (moves_rate_) {
-    settings_.learning_rate = factor * trainer_.compiled_rate_;
+    settings_.learning_rate = factor * state_.compiled_rate;
   }
 }
 
 std::int64_t FitLoop::epoch_of(std::int64_t step) const {
-  return options_.steps_per_epoch > 0 ? step / options_.steps_per_epoch : trainer_.position_.epoch;
+  return options_.steps_per_epoch > 0 ? step / options_.steps_per_epoch : state_.position.epoch;
 }
 
 void FitLoop::end_epoch(const StepRecord& record) {
-  const EpochSums sums = std::exchange(trainer_.last_.epoch, {});
+  const EpochSums sums = std::exchange(state_.last.epoch, {});
   EpochRecord epoch;
   epoch.epoch = record.epoch;
   epoch.step = record.step;
@@ -297,7 +299,7 @@ void FitLoop::end_epoch(const StepRecord& record) {
   epoch.learning_rate = record.learning_rate;
   epoch.samples = sums.samples;
   epoch.elapsed_s = record.elapsed_s;
-  if (trainer_.last_.validated_step == record.step) epoch.validation = trainer_.last_.validation;
+  if (state_.last.validated_step == record.step) epoch.validation = state_.last.validation;
   result_.history.push_back(epoch);
   in_epoch_ = false;
   tell([&](Callback& callback) { callback.on_epoch_end(trainer_, epoch); });
@@ -305,18 +307,18 @@ void FitLoop::end_epoch(const StepRecord& record) {
 
 void FitLoop::catch_up() {
   // A run that had no steps left to do, or whose last one was done without validation data.
-  const bool unvalidated_end = trainer_.position_.step >= outline_.total_steps &&
-                               trainer_.last_.validated_step != trainer_.position_.step;
+  const bool unvalidated_end =
+      state_.position.step >= outline_.total_steps && state_.last.validated_step != state_.position.step;
   if (options_.validation && (outline_.validation_due || unvalidated_end) && !validate()) {
     result_.end = FitEnd::preempted;
-  } else if (trainer_.position_.step < outline_.total_steps && callbacks_want_to_stop()) {
+  } else if (state_.position.step < outline_.total_steps && callbacks_want_to_stop()) {
     result_.end = FitEnd::early;
   }
 }
 
 void FitLoop::say_that_nothing_is_left() const {
   if (trainer_.strategy().context().rank() != 0) return;
-  const std::int64_t step = trainer_.position_.step;
+  const std::int64_t step = state_.position.step;
   if (result_.end == FitEnd::early) {
     log::warning("nothing is trained: ", result_.ended_by, " asks to stop since step ", step,
                  ", before the first step of this call");
@@ -324,7 +326,7 @@ void FitLoop::say_that_nothing_is_left() const {
   }
   log::warning(
       "nothing is left to train: the training has reached its end with step ", step, ", ",
-      trainer_.position_.epoch,
+      state_.position.epoch,
       " epochs of the data. Numbers of epochs and steps count from the beginning of the training; ask "
       "for more to go on");
 }
@@ -339,7 +341,7 @@ bool FitLoop::callbacks_want_to_stop() {
 
 // Counted from the position: steps that were done may have been of other global batches.
 std::int64_t FitLoop::last_step() const {
-  const TrainingPosition& position = trainer_.position_;
+  const TrainingPosition& position = state_.position;
   std::int64_t last = options_.steps.value_or(INT64_MAX);
   if (options_.steps_per_epoch > 0) {
     if (options_.epochs || !options_.steps)
@@ -363,7 +365,7 @@ void FitLoop::seek(std::int64_t epoch, std::int64_t batch) {
 
 std::vector<Batch> FitLoop::next_window() {
   const std::int64_t begin = monotonic_ns();
-  const std::int64_t left = batches_in_epoch_ - trainer_.position_.batch;
+  const std::int64_t left = batches_in_epoch_ - state_.position.batch;
   std::vector<Batch> window;
   for (std::int64_t i = 0; i < std::min(options_.accumulate, left); ++i) {
     std::optional<Batch> batch = loader_->next();
@@ -374,15 +376,15 @@ std::vector<Batch> FitLoop::next_window() {
 }
 
 StepResult FitLoop::train_on(const std::vector<Batch>& window) {
-  settings_.step = trainer_.position_.step;
-  const StepResult result = trainer_.training_->train_step(window, settings_);
-  if (trace_) trace_->finish_step(settings_.step + 1, trainer_.prepared().communication_spans());
-  trainer_.position_.batch += static_cast<std::int64_t>(window.size());
+  settings_.step = state_.position.step;
+  const StepResult result = state_.training->train_step(window, settings_);
+  if (trace_) trace_->finish_step(settings_.step + 1, state_.prepared().communication_spans());
+  state_.position.batch += static_cast<std::int64_t>(window.size());
   return result;
 }
 
 void FitLoop::begin_phase(StepPhase phase) {
-  if (!trace_ && !trainer_.memory_) return;
+  if (!trace_ && !state_.memory) return;
   const std::int64_t now = monotonic_ns();
   if (trace_ && phase_ == StepPhase::forward) trace_->add_phase("forward", phase_begin_ns_, now);
   if (trace_ && phase_ == StepPhase::backward) trace_->add_phase("backward", phase_begin_ns_, now);
@@ -391,16 +393,16 @@ void FitLoop::begin_phase(StepPhase phase) {
   if (phase == StepPhase::forward) memory_phase("forward", MemoryCategory::activations);
   if (phase == StepPhase::backward) memory_phase("backward", MemoryCategory::temporaries);
   if (phase == StepPhase::optimizer) {
-    if (trainer_.memory_) trainer_.memory_->label_gradients(trainer_.prepared().module());
+    if (state_.memory) state_.memory->label_gradients(state_.prepared().module());
     memory_phase("optimizer", MemoryCategory::optimizer_state);
   }
   phase_begin_ns_ = monotonic_ns();
 }
 
 void FitLoop::finish_step(const StepResult& step) {
-  TrainingPosition& position = trainer_.position_;
+  TrainingPosition& position = state_.position;
   const StepTotals& totals = step.totals;
-  const CommunicationTimes communication = trainer_.prepared().communication_times();
+  const CommunicationTimes communication = state_.prepared().communication_times();
   StepRecord record;
   record.times = timer_.finish_step(communication.busy, communication.exposed);
   record.epoch = epoch_of(position.step);
@@ -413,7 +415,7 @@ void FitLoop::finish_step(const StepResult& step) {
     record.epochs_done = static_cast<double>(record.step) / static_cast<double>(options_.steps_per_epoch);
   const auto predictions = static_cast<double>(totals.predictions);
   record.loss = totals.loss / std::max(1.0, predictions);
-  record.learning_rate = trainer_.training_->learning_rate();
+  record.learning_rate = state_.training->learning_rate();
   record.samples = totals.samples;
   record.rate =
       (counts_tokens_ ? predictions : static_cast<double>(totals.samples)) / (record.times.step_ms * 1e-3);
@@ -426,7 +428,7 @@ void FitLoop::finish_step(const StepResult& step) {
   record.figures = take_figures(counting_);
   if (step.skipped && trainer_.strategy().context().rank() == 0) {
     log::warning("step ", record.step, ": a gradient is infinite or NaN; the weights stay, loss scale ",
-                 *step.loss_scale, " -> ", *trainer_.training_->precision().loss_scale());
+                 *step.loss_scale, " -> ", *state_.training->precision().loss_scale());
   }
   if (!step.skipped && !std::isfinite(record.loss) && std::isfinite(result_.loss.value_or(0))) {
     log::warning("the loss of step ", record.step, " is ", record.loss,
@@ -434,10 +436,10 @@ void FitLoop::finish_step(const StepResult& step) {
   }
   result_.step = record.step;
   result_.loss = record.loss;
-  trainer_.last_.loss = record.loss;
-  trainer_.last_.validation_due = false;
+  state_.last.loss = record.loss;
+  state_.last.validation_due = false;
 
-  EpochSums& sums = trainer_.last_.epoch;
+  EpochSums& sums = state_.last.epoch;
   sums.loss += totals.loss;
   sums.predictions += totals.predictions;
   sums.samples += totals.samples;
@@ -447,7 +449,7 @@ void FitLoop::finish_step(const StepResult& step) {
   const bool epoch_ended =
       options_.steps_per_epoch > 0 ? record.step % options_.steps_per_epoch == 0 : pass_ended;
   if (pass_ended) {
-    clear_parts(trainer_.sampling_);
+    clear_parts(state_.sampling);
     ++position.epoch;
     position.batch = 0;
   }
@@ -457,7 +459,7 @@ void FitLoop::finish_step(const StepResult& step) {
   const bool last = record.step >= outline_.total_steps;
   const bool interval_ended = options_.validate_every > 0 && record.step % options_.validate_every == 0;
   if (options_.validation && (last || interval_ended || (options_.validate_every == 0 && epoch_ended))) {
-    trainer_.last_.validation_due = true;
+    state_.last.validation_due = true;
     stop = stop || !validate();
   }
   if (epoch_ended) end_epoch(record);
@@ -465,11 +467,11 @@ void FitLoop::finish_step(const StepResult& step) {
   if (!stop && callbacks_want_to_stop()) {
     result_.end = FitEnd::early;
     // The end of training always validates.
-    if (options_.validation && trainer_.last_.validated_step != record.step) stop = !validate();
+    if (options_.validation && state_.last.validated_step != record.step) stop = !validate();
   }
   if (stop) result_.end = FitEnd::preempted;
   tell([&](Callback& callback) { callback.on_step_complete(trainer_, record); });
-  if (!std::exchange(trainer_.paused_, false)) return;
+  if (!std::exchange(state_.paused, false)) return;
   // What was not training may have taken long: whoever asked to stop meanwhile need not wait for a step.
   if (!last && result_.end == FitEnd::finished && stop_on_any(trainer_.strategy(), options_.stop_requested))
     result_.end = FitEnd::preempted;
@@ -479,7 +481,7 @@ void FitLoop::finish_step(const StepResult& step) {
 bool FitLoop::validate() {
   // A timeline is of steps: that of thousands of forward passes would take longer to write than a request to
   // stop may take.
-  if (trainer_.memory_) trainer_.memory_->trace(nullptr);
+  if (state_.memory) state_.memory->trace(nullptr);
   memory_phase("validation", MemoryCategory::other);
   tell([this](Callback& callback) { callback.on_validation_begin(trainer_); });
   const EvaluateOptions options{
@@ -490,29 +492,29 @@ bool FitLoop::validate() {
         tell([&](Callback& callback) { callback.on_validation_progress(trainer_, batches, of); });
       }};
   std::optional<std::map<std::string, double>> values =
-      trainer_.evaluate_until_stopped(*options_.validation, options);
+      evaluate_until_stopped(state_, *options_.validation, options);
   if (!values) return false;
   ValidationRecord record;
   record.values = std::move(*values);
-  record.step = trainer_.position_.step;
-  const bool between_passes = options_.steps_per_epoch == 0 && trainer_.position_.batch == 0;
+  record.step = state_.position.step;
+  const bool between_passes = options_.steps_per_epoch == 0 && state_.position.batch == 0;
   record.epoch = std::max<std::int64_t>(0, epoch_of(record.step - 1) - (between_passes ? 1 : 0));
-  record.elapsed_s = trainer_.position_.elapsed_s + seconds(Clock::now() - last_elapsed_);
-  trainer_.last_.validated_step = record.step;
-  trainer_.last_.validation_due = false;
-  trainer_.last_.validation = record.values;
+  record.elapsed_s = state_.position.elapsed_s + seconds(Clock::now() - last_elapsed_);
+  state_.last.validated_step = record.step;
+  state_.last.validation_due = false;
+  state_.last.validation = record.values;
   result_.validation = record.values;
   tell([&](Callback& callback) { callback.on_validation_end(trainer_, record); });
   return true;
 }
 
 bool FitLoop::tracing() const {
-  const std::int64_t done = trainer_.position_.step - outline_.first_step - options_.traced_after;
+  const std::int64_t done = state_.position.step - outline_.first_step - options_.traced_after;
   return options_.trace && done >= 0 && done < options_.traced_steps;
 }
 
 void FitLoop::memory_phase(const char* phase, MemoryCategory category) {
-  if (trainer_.memory_) trainer_.memory_->enter_phase(trainer_.position_.step + 1, phase, category);
+  if (state_.memory) state_.memory->enter_phase(state_.position.step + 1, phase, category);
 }
 
 }  // namespace rondo

@@ -13,6 +13,7 @@
 #include "rondo/strategy/input_division.h"
 #include "rondo/train/step_trace.h"
 #include "rondo/train/trainer.h"
+#include "rondo/train/trainer_state.h"
 
 namespace rondo {
 
@@ -20,7 +21,8 @@ namespace rondo {
 class FitLoop {
  public:
   // Throws UsageError for options that do not fit the data.
-  FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, const FitOptions& options);
+  FitLoop(Trainer& trainer, TrainerState& state, const std::shared_ptr<const Dataset>& data,
+          const FitOptions& options);
   FitResult run();
 
  private:
@@ -62,7 +64,8 @@ class FitLoop {
   void memory_phase(const char* phase, MemoryCategory category);
   bool tracing() const;
 
-  Trainer& trainer_;
+  Trainer& trainer_;     // for callbacks
+  TrainerState& state_;  // of the trainer
   std::shared_ptr<const Dataset> data_;
   FitOptions options_;
   InputDivision division_;

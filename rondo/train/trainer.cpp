@@ -34,6 +34,7 @@
 #include "rondo/train/fit_loop.h"
 #include "rondo/train/parts_saver.h"
 #include "rondo/train/replica_saver.h"
+#include "rondo/train/trainer_state.h"
 #include "rondo/train/training_values.h"
 
 namespace rondo {
@@ -116,68 +117,197 @@ class Within {
   Value before_;
 };
 
+void tell_callbacks(TrainerState& state, const std::function<void(Callback&)>& hook) {
+  state.failures.tell(state.strategy->context(), state.callbacks, hook);
+}
+
+// Checks what concerns this rank alone, and returns what ranks are to compare; nothing on one rank.
+std::vector<CallArgument> check_fit(const TrainerState& state, const std::shared_ptr<const Dataset>& data,
+                                    const FitOptions& options) {
+  if (!data) throw UsageError("Trainer::fit: the data set is null");
+  for (std::size_t i = 0; i < options.callbacks.size(); ++i) {
+    if (!options.callbacks[i]) throw UsageError(str("fit was given a null pointer as callback ", i));
+  }
+  const torch::optim::Optimizer& own = state.training->optimizer();  // or the error that there is none
+  if (state.strategy->context().world_size() == 1) return {};
+  std::vector<CallArgument> arguments = fit_arguments(*data, options, *state.strategy, state.device);
+  std::vector<std::string> metrics;
+  for (const Metric& metric : state.metrics) metrics.push_back(metric.name);
+  arguments.push_back({.name = "the list of metrics", .value = metrics});
+  arguments.push_back({.name = "the optimizer", .value = c10::demangle(typeid(own).name())});
+  arguments.push_back({.name = "the learning rate", .value = state.training->learning_rate()});
+  arguments.push_back({.name = "the number of steps done before", .value = state.position.step});
+  return arguments;
+}
+
+// Returns the callbacks' states as they are now; one that no fit has had since it was restored stays as it
+// is. Keeps failures.
+nlohmann::json states_of_callbacks(TrainerState& state) {
+  nlohmann::json states = state.callback_states;
+  const std::vector<std::string> names = state_names(state.callbacks);
+  auto name = names.begin();
+  tell_callbacks(state, [&](Callback& callback) {
+    const std::string& key = *name++;
+    // One that was restored after the last fit does not know it yet.
+    if (!states.contains(key)) states[key] = callback.state();
+  });
+  return states;
+}
+
+// Calls before_save() of all callbacks and returns their states. Throws CallbackFailed. Collective.
+nlohmann::json prepare_callbacks_for_save(Trainer& trainer, TrainerState& state) {
+  tell_callbacks(state, [&](Callback& callback) { callback.before_save(trainer); });
+  nlohmann::json states = states_of_callbacks(state);
+  state.failures.agree(state.strategy->context());
+  return states;
+}
+
+// Returns what a checkpoint holds of the model, as it is on this rank.
+NamedTensors saved_tensors(const TrainerState& state) {
+  return rondo::saved_tensors(state.prepared(), *state.training->model().module);
+}
+
+// Gathers on rank 0 what a checkpoint holds besides tensors of the model and the optimizer. Collective.
+// `callbacks`: their states.
+CheckpointContents rest_of_checkpoint(const TrainerState& state, nlohmann::json callbacks) {
+  const Context& context = state.strategy->context();
+  CheckpointContents contents;
+  contents.random_states = gather(random_state(state.device), context.world(), 0);
+  CommunicationState communication = state.prepared().communication_state();
+  for (auto& [name, tensor] : engine_memory(context.world()))
+    communication.emplace(kEnginePrefix + name, std::move(tensor));
+  contents.communication_states = gather_states(communication, context.world());
+  contents.values = to_json(TrainingValues{.position = state.position,
+                                           .last = state.last,
+                                           .sampling = state.sampling,
+                                           .schedule = state.schedule,
+                                           .precision = state.training->precision().state(),
+                                           .callbacks = std::move(callbacks)});
+  contents.values["world_size"] = context.world_size();
+  contents.values["model"] = {{"name", state.training->model().name},
+                              {"config", state.training->model().config}};
+  return contents;
+}
+
+TrainingState loading_state(TrainerState& training) {
+  training.prepared().parts().flush();
+  TrainingState state{.model = saved_tensors(training), .optimizers = {}};
+  // Master weights are the model: the low-precision ones are their rounding.
+  const MasterWeights* const masters = training.training->precision().master_weights();
+  state.own_parameters = own_parameters(training.prepared(), masters);
+  state.trust_archives = training.trusts_archives;
+  if (masters != nullptr || training.prepared().parts().optimizes_shards())
+    state.shards = optimized_shards(training.prepared(), masters);
+  return state;
+}
+
+// Training goes on with the weights that were written into its tensors. Collective.
+void weights_loaded(TrainerState& state) {
+  state.trained_weights.reset();
+  state.training->state_loaded(state.position.step);
+}
+
+// The weights that were written into the training's tensors are shown, or its own again. Collective.
+void weights_shown(TrainerState& state) {
+  state.training->precision().weights_changed();
+  state.prepared().parts().show_shards();
+}
+
+void go_on_with_shown_weights(TrainerState& state) {
+  if (state.trained_weights) weights_loaded(state);
+}
+
+// Writes into the training's tensors, which it does not know until weights_loaded() or weights_shown().
+// Collective.
+void assign(TrainerState& state, const WeightsCopy& weights) {
+  state.paused = true;
+  const torch::NoGradGuard no_gradients;
+  const WeightsCopy own = state.training->state().model;
+  run_agreed(state.strategy->context(), [&] {
+    const bool fits = std::equal(own.begin(), own.end(), weights.begin(), weights.end(),
+                                 [](const Shard& a, const Shard& b) {
+                                   return a.name == b.name && a.local.sizes() == b.local.sizes();
+                                 });
+    if (!fits) throw UsageError("the copied weights are of another model, strategy or number of ranks");
+    for (std::size_t i = 0; i < own.size(); ++i) at::Tensor(own[i].local).detach().copy_(weights[i].local);
+  });
+}
+
+// Once for all batches is less to send; but where memory is limited the model may not fit as a whole.
+ForwardPasses prepare_forwards(const TrainerState& state) {
+  if (!state.prepared().parts().optimizes_shards()) {
+    state.prepared().unshard();
+    return ForwardPasses::alone;
+  }
+  at::Tensor any = at::tensor({replica_memory_tracker().limit() ? 1.0 : 0.0}, at::kDouble);
+  all_reduce(any, state.strategy->context().world(), ReduceOp::MAX);
+  if (any.item<double>() == 0) {
+    state.prepared().unshard();
+    return ForwardPasses::alone;
+  }
+  state.prepared().parts().flush();
+  return ForwardPasses::together;
+}
+
 }  // namespace
 
 Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
                  const PrecisionOptions& precision)
-    : strategy_(strategy, "Trainer"),
-      device_(device),
-      parts_saver_(std::make_unique<PartsSaver>()),
-      failures_(std::make_unique<CallbackFailures>()),
-      metrics_{loss_metric()} {
+    : state_(new TrainerState{.strategy = StrategyReference(strategy, "Trainer"), .device = device}) {
   const CollectiveCallScope call(CollectiveCall::prepare);
   const MemoryScope scope(MemoryCategory::parameters);
-  if (tracks_cpu_allocations()) memory_ = std::make_shared<MemoryObserver>(replica_memory_tracker());
+  if (tracks_cpu_allocations()) state_->memory = std::make_shared<MemoryObserver>(replica_memory_tracker());
   Recipe recipe{.model = std::move(factory), .precision = precision, .device = device};
   recipe.on_model = [this](const Model& model) {
-    no_matrices_ = parameters_that_are_no_matrices(*model.module);
-    if (!memory_) return;
-    memory_->label_parameters(*model.module);
-    for (UnitState* unit : units_of(*model.module)) unit->attach(memory_);
+    state_->no_matrices = parameters_that_are_no_matrices(*model.module);
+    if (!state_->memory) return;
+    state_->memory->label_parameters(*model.module);
+    for (UnitState* unit : units_of(*model.module)) unit->attach(state_->memory);
   };
-  training_ = strategy_->prepare(recipe);
+  state_->training = state_->strategy->prepare(recipe);
 }
 
 Trainer::~Trainer() {
-  if (!memory_) return;
-  for (UnitState* unit : units_of(*model().module)) unit->detach(memory_);
+  if (!state_->memory) return;
+  for (UnitState* unit : units_of(*model().module)) unit->detach(state_->memory);
 }
 
 void Trainer::compile(OptimizerFactory optimizer, LossFunction loss, std::vector<Metric> metrics) {
   const MemoryScope scope(MemoryCategory::optimizer_state);
-  loss_ = loss;
-  metrics_ = std::move(metrics);
-  training_->compile(std::move(optimizer), std::move(loss));
-  compiled_rate_ = training_->learning_rate();
-  has_optimizer_options_ = false;
+  state_->loss = loss;
+  state_->metrics = std::move(metrics);
+  state_->training->compile(std::move(optimizer), std::move(loss));
+  state_->compiled_rate = state_->training->learning_rate();
+  state_->has_optimizer_options = false;
 }
 
 void Trainer::compile(OptimizerOptions optimizer, LossFunction loss, std::vector<Metric> metrics) {
   if (optimizer.decayed == Decayed::matrices)
-    optimizer.undecayed.insert(optimizer.undecayed.end(), no_matrices_.begin(), no_matrices_.end());
+    optimizer.undecayed.insert(optimizer.undecayed.end(), state_->no_matrices.begin(),
+                               state_->no_matrices.end());
   compile([optimizer](torch::nn::Module& module) { return make_optimizer(optimizer, module); },
           std::move(loss), std::move(metrics));
-  has_optimizer_options_ = true;
+  state_->has_optimizer_options = true;
 }
 
 FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options) {
   const CollectiveCallScope call(CollectiveCall::fit);
   std::vector<CallArgument> arguments;
-  run_agreed(strategy_->context(), [&] { arguments = check_fit(data, options); });
-  verify_same_arguments(strategy_->context(), "Trainer::fit", arguments);
-  go_on_with_shown_weights();
-  callbacks_ = options.callbacks;
-  failures_->forget();
-  const Within<bool> fitting(fitting_, true);  // it agrees on what callbacks throw
-  tell_callbacks([this](Callback& callback) { callback.before_fit(*this); });
+  run_agreed(state_->strategy->context(), [&] { arguments = check_fit(*state_, data, options); });
+  verify_same_arguments(state_->strategy->context(), "Trainer::fit", arguments);
+  go_on_with_shown_weights(*state_);
+  state_->callbacks = options.callbacks;
+  state_->failures.forget();
+  const Within<bool> fitting(state_->fitting, true);  // it agrees on what callbacks throw
+  tell_callbacks(*state_, [this](Callback& callback) { callback.before_fit(*this); });
   std::optional<FitLoop> loop;
-  run_agreed(strategy_->context(), [&] {
-    failures_->rethrow();
-    const std::vector<std::string> names = state_names(callbacks_);
-    for (std::size_t i = 0; i < callbacks_.size(); ++i) {
-      const auto& callback = callbacks_[i];
-      const auto state = callback_states_.find(names[i]);
-      if (state == callback_states_.end()) continue;
+  run_agreed(state_->strategy->context(), [&] {
+    state_->failures.rethrow();
+    const std::vector<std::string> names = state_names(state_->callbacks);
+    for (std::size_t i = 0; i < state_->callbacks.size(); ++i) {
+      const auto& callback = state_->callbacks[i];
+      const auto state = state_->callback_states.find(names[i]);
+      if (state == state_->callback_states.end()) continue;
       try {
         callback->restore(*state);
       } catch (const nlohmann::json::exception&) {
@@ -187,72 +317,50 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
         throw DataError(str("the checkpoint's state of callback '", callback->name(), "': ", error.what()));
       }
     }
-    for (const std::string& name : names) callback_states_.erase(name);
-    loop.emplace(*this, data, options);
+    for (const std::string& name : names) state_->callback_states.erase(name);
+    loop.emplace(*this, *state_, data, options);
   });
   try {
     FitResult result = loop->run();
     if (result.end == FitEnd::preempted) env::note_preemption();
     return result;
   } catch (const std::exception& error) {
-    for (const auto& callback : callbacks_) callback->on_exception(*this, error);
+    for (const auto& callback : state_->callbacks) callback->on_exception(*this, error);
     throw;
   }
-}
-
-std::vector<CallArgument> Trainer::check_fit(const std::shared_ptr<const Dataset>& data,
-                                             const FitOptions& options) {
-  if (!data) throw UsageError("Trainer::fit: the data set is null");
-  for (std::size_t i = 0; i < options.callbacks.size(); ++i) {
-    if (!options.callbacks[i]) throw UsageError(str("fit was given a null pointer as callback ", i));
-  }
-  const torch::optim::Optimizer& own = optimizer();  // or the error that there is none
-  if (strategy_->context().world_size() == 1) return {};
-  std::vector<CallArgument> arguments = fit_arguments(*data, options, *strategy_, device_);
-  std::vector<std::string> metrics;
-  for (const Metric& metric : metrics_) metrics.push_back(metric.name);
-  arguments.push_back({.name = "the list of metrics", .value = metrics});
-  arguments.push_back({.name = "the optimizer", .value = c10::demangle(typeid(own).name())});
-  arguments.push_back({.name = "the learning rate", .value = training_->learning_rate()});
-  arguments.push_back({.name = "the number of steps done before", .value = position_.step});
-  return arguments;
-}
-
-void Trainer::tell_callbacks(const std::function<void(Callback&)>& hook) {
-  failures_->tell(strategy_->context(), callbacks_, hook);
 }
 
 StepRecord Trainer::train_on_batch(const Batch& batch, double clip_norm) {
   static_cast<void>(strategy());  // throws if it has ended
   const CollectiveCallScope call(CollectiveCall::train_on_batch);
   optimizer();
-  go_on_with_shown_weights();
+  go_on_with_shown_weights(*state_);
   model().module->train();
-  const StepResult step = training_->train_step(
-      {&batch, 1}, {.step = position_.step, .learning_rate = {}, .clip_norm = clip_norm});
+  const StepResult step = state_->training->train_step(
+      {&batch, 1}, {.step = state_->position.step, .learning_rate = {}, .clip_norm = clip_norm});
   StepRecord record;
-  record.step = ++position_.step;
-  record.epoch = position_.epoch;
+  record.step = ++state_->position.step;
+  record.epoch = state_->position.epoch;
   record.loss = step.totals.loss / static_cast<double>(std::max<std::int64_t>(1, step.totals.predictions));
-  record.learning_rate = training_->learning_rate();
+  record.learning_rate = state_->training->learning_rate();
   record.loss_scale = step.loss_scale;
   record.gradient_norm = step.gradient_norm;
   record.samples = step.totals.samples;
-  last_.loss = record.loss;
+  state_->last.loss = record.loss;
   return record;
 }
 
-std::map<std::string, double> Trainer::evaluate(const Dataset& data, const EvaluateOptions& options) {
-  return evaluate_until_stopped(data, options).value_or(std::map<std::string, double>());
+std::optional<std::map<std::string, double>> evaluate_until_stopped(TrainerState& state, const Dataset& data,
+                                                                    const EvaluateOptions& options) {
+  const CollectiveCallScope call(CollectiveCall::evaluate);
+  state.paused = true;
+  const ForwardPasses passes = prepare_forwards(state);
+  const auto autocast = state.training->precision().autocast();
+  return evaluate_exactly(*state.strategy, *state.training, state.loss, state.metrics, data, options, passes);
 }
 
-std::optional<std::map<std::string, double>> Trainer::evaluate_until_stopped(const Dataset& data,
-                                                                             const EvaluateOptions& options) {
-  const CollectiveCallScope call(CollectiveCall::evaluate);
-  paused_ = true;
-  const ForwardPasses passes = prepare_forwards();
-  const auto autocast = training_->precision().autocast();
-  return evaluate_exactly(*strategy_, *training_, loss_, metrics_, data, options, passes);
+std::map<std::string, double> Trainer::evaluate(const Dataset& data, const EvaluateOptions& options) {
+  return evaluate_until_stopped(*state_, data, options).value_or(std::map<std::string, double>());
 }
 
 at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options) {
@@ -264,139 +372,72 @@ at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options)
 
 Tensors Trainer::predict_all(const Dataset& data, const EvaluateOptions& options) {
   const CollectiveCallScope call(CollectiveCall::predict);
-  paused_ = true;
-  const ForwardPasses passes = prepare_forwards();
-  const auto autocast = training_->precision().autocast();
-  return outputs_of(*strategy_, *training_, data, options, passes);
-}
-
-// Once for all batches is less to send; but where memory is limited the model may not fit as a whole.
-ForwardPasses Trainer::prepare_forwards() {
-  if (!prepared().parts().optimizes_shards()) {
-    prepared().unshard();
-    return ForwardPasses::alone;
-  }
-  at::Tensor any = at::tensor({replica_memory_tracker().limit() ? 1.0 : 0.0}, at::kDouble);
-  all_reduce(any, strategy_->context().world(), ReduceOp::MAX);
-  if (any.item<double>() == 0) {
-    prepared().unshard();
-    return ForwardPasses::alone;
-  }
-  prepared().parts().flush();
-  return ForwardPasses::together;
+  state_->paused = true;
+  const ForwardPasses passes = prepare_forwards(*state_);
+  const auto autocast = state_->training->precision().autocast();
+  return outputs_of(*state_->strategy, *state_->training, data, options, passes);
 }
 
 void Trainer::save(const std::filesystem::path& root, const SaveOptions& options) {
   const CollectiveCallScope call(CollectiveCall::save);
   if (options.incremental && (options.in_parts || options.in_background))
     throw UsageError("a checkpoint is incremental, or in parts or in the background: rank 0 links files");
-  const Within<const SaveOptions*> within(save_options_, &options);
-  paused_ = true;
-  nlohmann::json callbacks = prepare_callbacks_for_save();
-  if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
-  const Context& context = strategy_->context();
+  const Within<const SaveOptions*> within(state_->save_options, &options);
+  state_->paused = true;
+  nlohmann::json callbacks = prepare_callbacks_for_save(*this, *state_);
+  if (state_->memory) state_->memory->enter_phase(state_->position.step, "checkpoint", MemoryCategory::other);
+  const Context& context = state_->strategy->context();
   const bool in_parts = options.in_parts || options.in_background;
-  CheckpointContents contents = rest_of_checkpoint(std::move(callbacks));
+  CheckpointContents contents = rest_of_checkpoint(*state_, std::move(callbacks));
   if (in_parts) {
-    parts_saver_->save(
-        context,
-        {.root = root, .step = position_.step, .keep = options.keep, .in_background = options.in_background},
-        training_->state(), saved_tensors(), std::move(contents));
+    state_->parts_saver.save(context,
+                             {.root = root,
+                              .step = state_->position.step,
+                              .keep = options.keep,
+                              .in_background = options.in_background},
+                             state_->training->state(), saved_tensors(*state_), std::move(contents));
   } else {
     finish_save();
-    CheckpointContents tensors = collective_contents(training_->state(), saved_tensors(), context.world());
+    CheckpointContents tensors =
+        collective_contents(state_->training->state(), saved_tensors(*state_), context.world());
     contents.model = std::move(tensors.model);
     contents.optimizer_tensors = std::move(tensors.optimizer_tensors);
     contents.optimizers = std::move(tensors.optimizers);
-    save_together(context, root, position_.step, std::move(contents), options.keep, options.incremental);
+    save_together(context, root, state_->position.step, std::move(contents), options.keep,
+                  options.incremental);
   }
-  if (memory_) memory_->leave_phase();
-  tell_callbacks([&](Callback& callback) { callback.after_save(*this, root); });
-  if (!fitting_) failures_->agree(context);
+  if (state_->memory) state_->memory->leave_phase();
+  tell_callbacks(*state_, [&](Callback& callback) { callback.after_save(*this, root); });
+  if (!state_->fitting) state_->failures.agree(context);
 }
 
 void replicate(Trainer& trainer, ReplicaSaver& replica) {
   const CollectiveCallScope call(CollectiveCall::replicate);
-  trainer.paused_ = true;
-  nlohmann::json callbacks = trainer.prepare_callbacks_for_save();
-  const std::int64_t step = trainer.position_.step;
-  if (trainer.memory_) trainer.memory_->enter_phase(step, "checkpoint", MemoryCategory::other);
-  CheckpointContents rest = trainer.rest_of_checkpoint(std::move(callbacks));
-  replica.save(step, trainer.training_->state(), trainer.saved_tensors(), std::move(rest));
-  if (trainer.memory_) trainer.memory_->leave_phase();
-}
-
-CheckpointContents Trainer::rest_of_checkpoint(nlohmann::json callbacks) {
-  const Context& context = strategy_->context();
-  CheckpointContents contents;
-  contents.random_states = gather(random_state(device_), context.world(), 0);
-  CommunicationState communication = prepared().communication_state();
-  for (auto& [name, tensor] : engine_memory(context.world()))
-    communication.emplace(kEnginePrefix + name, std::move(tensor));
-  contents.communication_states = gather_states(communication, context.world());
-  contents.values = to_json(TrainingValues{.position = position_,
-                                           .last = last_,
-                                           .sampling = sampling_,
-                                           .schedule = schedule_,
-                                           .precision = training_->precision().state(),
-                                           .callbacks = std::move(callbacks)});
-  contents.values["world_size"] = context.world_size();
-  contents.values["model"] = {{"name", training_->model().name}, {"config", training_->model().config}};
-  return contents;
-}
-
-nlohmann::json Trainer::prepare_callbacks_for_save() {
-  tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
-  nlohmann::json states = states_of_callbacks();
-  failures_->agree(strategy_->context());
-  return states;
-}
-
-nlohmann::json Trainer::states_of_callbacks() {
-  nlohmann::json states = callback_states_;
-  const std::vector<std::string> names = state_names(callbacks_);
-  auto name = names.begin();
-  tell_callbacks([&](Callback& callback) {
-    const std::string& key = *name++;
-    // One that was restored after the last fit does not know it yet.
-    if (!states.contains(key)) states[key] = callback.state();
-  });
-  return states;
-}
-
-TrainingState Trainer::loading_state() {
-  prepared().parts().flush();
-  TrainingState state{.model = saved_tensors(), .optimizers = {}};
-  // Master weights are the model: the low-precision ones are their rounding.
-  const MasterWeights* const masters = training_->precision().master_weights();
-  state.own_parameters = own_parameters(prepared(), masters);
-  state.trust_archives = trusts_archives_;
-  if (masters != nullptr || prepared().parts().optimizes_shards())
-    state.shards = optimized_shards(prepared(), masters);
-  return state;
+  trainer.state_->paused = true;
+  nlohmann::json callbacks = prepare_callbacks_for_save(trainer, *trainer.state_);
+  const std::int64_t step = trainer.state_->position.step;
+  if (trainer.state_->memory) trainer.state_->memory->enter_phase(step, "checkpoint", MemoryCategory::other);
+  CheckpointContents rest = rest_of_checkpoint(*trainer.state_, std::move(callbacks));
+  replica.save(step, trainer.state_->training->state(), saved_tensors(*trainer.state_), std::move(rest));
+  if (trainer.state_->memory) trainer.state_->memory->leave_phase();
 }
 
 void Trainer::load_weights(const std::filesystem::path& checkpoint) {
   const CollectiveCallScope call(CollectiveCall::load_weights);
-  paused_ = true;
-  TrainingState state = loading_state();
-  run_agreed(strategy_->context(), [&] { load_checkpoint(checkpoint, state); });
-  ++times_replaced_;
-  weights_loaded();
-}
-
-void Trainer::weights_loaded() {
-  trained_weights_.reset();
-  training_->state_loaded(position_.step);
+  state_->paused = true;
+  TrainingState state = loading_state(*state_);
+  run_agreed(state_->strategy->context(), [&] { load_checkpoint(checkpoint, state); });
+  ++state_->times_replaced;
+  weights_loaded(*state_);
 }
 
 WeightsCopy Trainer::weights() {
   const CollectiveCallScope call(CollectiveCall::weights);
-  return training_->state().model;
+  return state_->training->state().model;
 }
 
 WeightsCopy Trainer::copy_weights() {
-  paused_ = true;
+  state_->paused = true;
   WeightsCopy weights = this->weights();
   for (Shard& shard : weights) shard.local = shard.local.detach().clone();
   return weights;
@@ -404,76 +445,53 @@ WeightsCopy Trainer::copy_weights() {
 
 void Trainer::put_weights(const WeightsCopy& weights) {
   const CollectiveCallScope call(CollectiveCall::put_weights);
-  assign(weights);
-  ++times_replaced_;
-  weights_loaded();
+  assign(*state_, weights);
+  ++state_->times_replaced;
+  weights_loaded(*state_);
 }
 
 void Trainer::put_weights(const WeightsCopy& weights, std::map<std::string, double> validation) {
   put_weights(weights);
-  last_.validation = std::move(validation);
+  state_->last.validation = std::move(validation);
 }
 
 void Trainer::show_weights(const WeightsCopy& weights) {
   const CollectiveCallScope call(CollectiveCall::show_weights);
-  if (!trained_weights_) trained_weights_ = copy_weights();
-  assign(weights);
-  weights_shown();
+  if (!state_->trained_weights) state_->trained_weights = copy_weights();
+  assign(*state_, weights);
+  weights_shown(*state_);
 }
 
 bool Trainer::show_trained_weights() {
   const CollectiveCallScope call(CollectiveCall::show_weights);
-  if (!trained_weights_) return false;
-  assign(*trained_weights_);
-  weights_shown();
-  trained_weights_.reset();
+  if (!state_->trained_weights) return false;
+  assign(*state_, *state_->trained_weights);
+  weights_shown(*state_);
+  state_->trained_weights.reset();
   return true;
 }
 
 WeightsCopy Trainer::weights_of(const std::filesystem::path& checkpoint) {
   const CollectiveCallScope call(CollectiveCall::weights_of);
   const WeightsCopy before = copy_weights();
-  TrainingState state = loading_state();
-  run_agreed(strategy_->context(), [&] { load_checkpoint(checkpoint, state); });
-  weights_shown();
+  TrainingState state = loading_state(*state_);
+  run_agreed(state_->strategy->context(), [&] { load_checkpoint(checkpoint, state); });
+  weights_shown(*state_);
   WeightsCopy weights = copy_weights();
-  assign(before);
-  weights_shown();
+  assign(*state_, before);
+  weights_shown(*state_);
   return weights;
-}
-
-void Trainer::weights_shown() {
-  training_->precision().weights_changed();
-  prepared().parts().show_shards();
-}
-
-void Trainer::go_on_with_shown_weights() {
-  if (trained_weights_) weights_loaded();
-}
-
-void Trainer::assign(const WeightsCopy& weights) {
-  paused_ = true;
-  const torch::NoGradGuard no_gradients;
-  const WeightsCopy own = this->weights();
-  run_agreed(strategy_->context(), [&] {
-    const bool fits = std::equal(own.begin(), own.end(), weights.begin(), weights.end(),
-                                 [](const Shard& a, const Shard& b) {
-                                   return a.name == b.name && a.local.sizes() == b.local.sizes();
-                                 });
-    if (!fits) throw UsageError("the copied weights are of another model, strategy or number of ranks");
-    for (std::size_t i = 0; i < own.size(); ++i) at::Tensor(own[i].local).detach().copy_(weights[i].local);
-  });
 }
 
 void Trainer::finish_save() {
   const CollectiveCallScope call(CollectiveCall::finish_save);
-  parts_saver_->finish(strategy_->context());
+  state_->parts_saver.finish(state_->strategy->context());
 }
 
 void Trainer::restore(const std::filesystem::path& checkpoint) {
   const CollectiveCallScope call(CollectiveCall::restore);
-  const Context& context = strategy_->context();
-  TrainingState state = loading_state();
+  const Context& context = state_->strategy->context();
+  TrainingState state = loading_state(*state_);
   state.optimizers = {{.optimizer = &optimizer()}};
   TrainingValues values;
   state.check = [&values](const nlohmann::json& saved, const std::string& what) {
@@ -482,64 +500,84 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
   run_agreed(context, [&] {
     const MemoryScope scope(MemoryCategory::optimizer_state);
     GroupOptions options;
-    if (has_optimizer_options_) options = options_of(optimizer());
+    if (state_->has_optimizer_options) options = options_of(optimizer());
     load_checkpoint(checkpoint, state);
-    if (has_optimizer_options_) set_options(optimizer(), std::move(options));
-    position_ = values.position;
-    last_ = std::move(values.last);
-    sampling_ = std::move(values.sampling);
-    schedule_ = values.schedule;
-    callback_states_ = std::move(values.callbacks);
-    training_->precision().restore(values.precision);
+    if (state_->has_optimizer_options) set_options(optimizer(), std::move(options));
+    state_->position = values.position;
+    state_->last = std::move(values.last);
+    state_->sampling = std::move(values.sampling);
+    state_->schedule = values.schedule;
+    state_->callback_states = std::move(values.callbacks);
+    state_->training->precision().restore(values.precision);
     // At another world size the ranks' random streams cannot continue; they start anew, as at the start of a
     // run.
     const auto rank = static_cast<std::size_t>(context.rank());
     if (static_cast<int>(state.random_states.size()) == context.world_size()) {
-      set_random_state(state.random_states[rank], device_);
+      set_random_state(state.random_states[rank], state_->device);
     }
     const std::vector<CommunicationState> engines = take_engine_memory(state.communication_states);
-    const std::string lost = prepared().restore_communication(state.communication_states);
+    const std::string lost = state_->prepared().restore_communication(state.communication_states);
     if (!lost.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost);
     const std::string lost_of_engine = restore_engine(context, engines);
     if (!lost_of_engine.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost_of_engine);
   });
-  ++times_replaced_;
-  weights_loaded();
+  ++state_->times_replaced;
+  weights_loaded(*state_);
 }
 
 void Trainer::hand_over(const std::vector<int>& leaving) {
   const CollectiveCallScope call(CollectiveCall::hand_over);
-  training_->hand_over(leaving);
+  state_->training->hand_over(leaving);
 }
 
 void Trainer::rebuild(const Context& context) {
   const CollectiveCallScope call(CollectiveCall::rebuild);
-  paused_ = true;
-  trained_weights_.reset();  // of the world that was
-  parts_saver_->abandon();
+  state_->paused = true;
+  state_->trained_weights.reset();  // of the world that was
+  state_->parts_saver.abandon();
   const MemoryScope scope(MemoryCategory::parameters);
-  const int source = training_->rebuild(context);
-  const TrainingValues mine{.position = position_,
-                            .last = last_,
-                            .sampling = sampling_,
-                            .schedule = schedule_,
-                            .callbacks = states_of_callbacks()};
+  const int source = state_->training->rebuild(context);
+  const TrainingValues mine{.position = state_->position,
+                            .last = state_->last,
+                            .sampling = state_->sampling,
+                            .schedule = state_->schedule,
+                            .callbacks = states_of_callbacks(*state_)};
   // As in a checkpoint: numbers that JSON lacks become null.
   const nlohmann::json told = broadcast_object(to_json(mine).dump(), context.world(), source);
   const std::string what = str("what rank ", source, " said of the training");
-  failures_->agree(context);
+  state_->failures.agree(context);
   TrainingValues values = parse_training_values(parse_json_strict(told.get<std::string>(), what), what);
-  position_ = values.position;
-  last_ = std::move(values.last);
-  sampling_ = std::move(values.sampling);
-  schedule_ = values.schedule;
-  callback_states_ = std::move(values.callbacks);
-  if (sampling_.empty()) return;
-  close_part(sampling_, position_);
+  state_->position = values.position;
+  state_->last = std::move(values.last);
+  state_->sampling = std::move(values.sampling);
+  state_->schedule = values.schedule;
+  state_->callback_states = std::move(values.callbacks);
+  if (state_->sampling.empty()) return;
+  close_part(state_->sampling, state_->position);
 }
 
-NamedTensors Trainer::saved_tensors() { return rondo::saved_tensors(prepared(), *model().module); }
+const SaveOptions* Trainer::save_options() const { return state_->save_options; }
 
-std::vector<TraceSpan> Trainer::communication_spans() const { return prepared().communication_spans(); }
+void Trainer::trust_archives() { state_->trusts_archives = true; }
+
+std::int64_t Trainer::times_replaced() const { return state_->times_replaced; }
+
+Strategy& Trainer::strategy() const { return *state_->strategy; }
+
+const Model& Trainer::model() const { return state_->training->model(); }
+
+torch::optim::Optimizer& Trainer::optimizer() { return state_->training->optimizer(); }
+
+const TrainingPosition& Trainer::position() const { return state_->position; }
+
+const TrainingPrecision& Trainer::precision() const { return state_->training->precision(); }
+
+std::vector<std::uint64_t> Trainer::replica_peak_bytes() const {
+  return state_->training->replica_peak_bytes();
+}
+
+std::vector<TraceSpan> Trainer::communication_spans() const {
+  return state_->prepared().communication_spans();
+}
 
 }  // namespace rondo

@@ -19,23 +19,17 @@
 #include "rondo/format/trace_span.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/strategy/strategy.h"
-#include "rondo/strategy/strategy_reference.h"
 #include "rondo/strategy/training.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/metric.h"
-#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/train/schedule.h"
-#include "rondo/train/schedule_state.h"
 
 namespace rondo {
 
-class CallbackFailures;
-struct CallArgument;
-class MemoryObserver;
-class PartsSaver;
 class ReplicaSaver;
-enum class ForwardPasses;
+struct TrainerState;
 
 // How a checkpoint is written.
 struct SaveOptions {
@@ -231,7 +225,7 @@ class Trainer {
   void save(const std::filesystem::path& root, const SaveOptions& options);
   // Of the save() under way, for before_save() and after_save(). Null for MemoryReplica, which asks for
   // states and writes no checkpoint.
-  const SaveOptions* save_options() const { return save_options_; }
+  const SaveOptions* save_options() const;
   // Waits until a checkpoint that is being written in the background is complete and on the disk. Collective.
   // Throws AgreedError when it could not be written.
   void finish_save();
@@ -243,7 +237,7 @@ class Trainer {
 
   // Of an optimizer that rondo does not know a checkpoint has libtorch's archive, and reading that may run
   // code of the checkpoint: restore() is a UsageError until this was called.
-  void trust_archives() { trusts_archives_ = true; }
+  void trust_archives();
 
   // The weights alone of a checkpoint as restore() takes it; optimizer and position stay. Collective.
   void load_weights(const std::filesystem::path& checkpoint);
@@ -257,7 +251,7 @@ class Trainer {
   void put_weights(const WeightsCopy& weights, std::map<std::string, double> validation);
   // How many times put_weights(), load_weights() and restore() have replaced the weights. A callback that
   // remembers it knows whether they come from training alone.
-  std::int64_t times_replaced() const { return times_replaced_; }
+  std::int64_t times_replaced() const;
   // The model has `weights` until show_trained_weights(), which says whether there was something to put back;
   // meanwhile the training's own are kept, with all that its strategy remembers besides (local_sgd: each
   // rank's replica). A training that goes on without it goes on with what is shown. Collective, in one world;
@@ -279,77 +273,26 @@ class Trainer {
   void rebuild(const Context& context);
 
   // Returns the strategy that the trainer was made with. Throws UsageError if it has ended.
-  Strategy& strategy() const { return *strategy_; }
+  Strategy& strategy() const;
   // In training; its parameters are those that forward uses.
-  const Model& model() const { return training_->model(); }
+  const Model& model() const;
   // Throws UsageError before compile().
-  torch::optim::Optimizer& optimizer() { return training_->optimizer(); }
-  const TrainingPosition& position() const { return position_; }  // of the next step
+  torch::optim::Optimizer& optimizer();
+  const TrainingPosition& position() const;  // of the next step
   // What is computed in which dtype.
-  const TrainingPrecision& precision() const { return training_->precision(); }
+  const TrainingPrecision& precision() const;
   // As Training::replica_peak_bytes().
-  std::vector<std::uint64_t> replica_peak_bytes() const { return training_->replica_peak_bytes(); }
+  std::vector<std::uint64_t> replica_peak_bytes() const;
   // Operations of the last step.
   std::vector<TraceSpan> communication_spans() const;
 
  private:
-  friend class FitLoop;
   friend void replicate(Trainer& trainer, ReplicaSaver& replica);
 
-  // Checks what concerns this rank alone, and returns what ranks are to compare; nothing on one rank.
-  std::vector<CallArgument> check_fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options);
-  TrainingState loading_state();
-  // What a checkpoint holds besides tensors of the model and the optimizer, on rank 0. Collective.
-  // `callbacks`: their states.
-  CheckpointContents rest_of_checkpoint(nlohmann::json callbacks);
-  // before_save() of all callbacks, then their states. Throws CallbackFailed. Collective.
-  nlohmann::json prepare_callbacks_for_save();
-  // As they are now; what no fit has had since it was restored stays as it is. Keeps failures.
-  nlohmann::json states_of_callbacks();
-  // Calls `hook` of each callback and keeps failures until ranks agree on them.
-  void tell_callbacks(const std::function<void(Callback&)>& hook);
   Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
           const PrecisionOptions& precision);
 
-  std::optional<std::map<std::string, double>> evaluate_until_stopped(const Dataset& data,
-                                                                      const EvaluateOptions& options);
-  // What a checkpoint holds, as it is on this rank.
-  NamedTensors saved_tensors();
-  // Collective.
-  ForwardPasses prepare_forwards();
-  // Writes into the training's tensors, which it does not know until one of the next two. Collective.
-  void assign(const WeightsCopy& weights);
-  void weights_loaded();  // training goes on with them
-  void weights_shown();   // or with its own, when they are back
-  void go_on_with_shown_weights();
-
-  PreparedModel& prepared() const { return training_->prepared(); }
-
-  StrategyReference strategy_;
-  c10::Device device_;
-  std::unique_ptr<PartsSaver> parts_saver_;
-  std::unique_ptr<CallbackFailures> failures_;  // of hooks since ranks agreed last
-  std::shared_ptr<MemoryObserver> memory_;      // null where the process does not track its memory
-  std::unique_ptr<Training> training_;
-  LossFunction loss_ = cross_entropy;
-  std::vector<Metric> metrics_;
-  std::vector<std::string> no_matrices_;  // parameters of one dimension or none
-  double compiled_rate_ = 0;              // of the optimizer as it was made
-  bool has_optimizer_options_ = false;    // it was made of OptimizerOptions
-  TrainingPosition position_;
-  LastFigures last_;                                           // of the last fit, or restored
-  std::vector<std::shared_ptr<Callback>> callbacks_;           // of the fit that is running, or the last
-  nlohmann::json callback_states_ = nlohmann::json::object();  // restored, for the next fit's callbacks
-  std::optional<WeightsCopy> trained_weights_;                 // while the model shows others
-  std::int64_t times_replaced_ = 0;
-  const SaveOptions* save_options_ = nullptr;
-  // What the position within an epoch refers to: samples, global_batch, seed, shuffle. Of the last fit, or
-  // restored.
-  nlohmann::json sampling_ = nlohmann::json::object();
-  std::optional<ScheduleState> schedule_;  // of the last fit, or restored; empty before both
-  bool fitting_ = false;                   // in fit, which agrees on failures
-  bool trusts_archives_ = false;
-  bool paused_ = false;  // something that is not training happened since the last step
+  std::unique_ptr<TrainerState> state_;  // never null
 };
 
 }  // namespace rondo

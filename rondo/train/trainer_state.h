@@ -1,0 +1,64 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rondo/data/dataset.h"
+#include "rondo/nn/loss.h"
+#include "rondo/observe/memory_observer.h"
+#include "rondo/strategy/model_parts.h"
+#include "rondo/strategy/prepared_model.h"
+#include "rondo/strategy/strategy_reference.h"
+#include "rondo/strategy/training.h"
+#include "rondo/train/callback.h"
+#include "rondo/train/callback_failures.h"
+#include "rondo/train/metric.h"
+#include "rondo/train/parts_saver.h"
+#include "rondo/train/schedule_state.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+
+// The state of a training, which a Trainer owns and a FitLoop advances. The trainer's thread uses it.
+struct TrainerState {
+  StrategyReference strategy;
+  c10::Device device;
+  PartsSaver parts_saver = {};
+  CallbackFailures failures = {};               // of hooks since ranks agreed last
+  std::shared_ptr<MemoryObserver> memory = {};  // null where the process does not track its memory
+  std::unique_ptr<Training> training = {};      // not null once the Trainer is made
+  LossFunction loss = cross_entropy;            // for evaluations
+  std::vector<Metric> metrics = {loss_metric()};
+  std::vector<std::string> no_matrices = {};                  // parameters of one dimension or none
+  double compiled_rate = 0;                                   // of the optimizer as it was made
+  bool has_optimizer_options = false;                         // it was made of OptimizerOptions
+  TrainingPosition position = {};                             // of the next step
+  LastFigures last = {};                                      // of the last fit, or restored
+  std::vector<std::shared_ptr<Callback>> callbacks = {};      // of the fit that is running, or the last
+  nlohmann::json callback_states = nlohmann::json::object();  // restored, for the next fit's callbacks
+  std::optional<WeightsCopy> trained_weights = {};            // while the model shows others
+  std::int64_t times_replaced = 0;                            // the weights
+  const SaveOptions* save_options = nullptr;                  // of the save that is running
+  // The samples, global batch, seed and shuffling that the position within an epoch refers to: of the last
+  // fit, or restored.
+  nlohmann::json sampling = nlohmann::json::object();
+  std::optional<ScheduleState> schedule = {};  // of the last fit, or restored; empty before both
+  bool fitting = false;                        // in fit, which agrees on failures
+  bool trusts_archives = false;                // libtorch's archives of a checkpoint may be read
+  bool paused = false;                         // the last step was followed by something else than training
+
+  PreparedModel& prepared() const { return training->prepared(); }
+};
+
+// Returns what Trainer::evaluate() does; nullopt when options.stop_requested has ended it. Collective.
+std::optional<std::map<std::string, double>> evaluate_until_stopped(TrainerState& state, const Dataset& data,
+                                                                    const EvaluateOptions& options);
+
+}  // namespace rondo
