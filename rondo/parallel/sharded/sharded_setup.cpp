@@ -67,7 +67,7 @@ void require_units_fit(const std::vector<ModelUnit>& units) {
   }
 }
 
-void verify_same_model(const ModelTensors& tensors, const ShardedOptions& options, const Group& world) {
+void verify_same_setup(const ModelTensors& tensors, const ShardedOptions& options, const Group& world) {
   std::vector<std::string> agreed = {str("find_unused_parameters = ", options.find_unused_parameters),
                                      str("broadcast_buffers = ", options.broadcast_buffers)};
   for (const std::string& name : options.ignored) agreed.push_back(str("ignored '", name, "'"));
@@ -111,7 +111,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
     : in_background(context.world().traits().progresses_in_background && context.world_size() > 1) {
   require_units_fit(units_without(module, options.ignored));
   refuse_sparse_layers(module);
-  verify_same_model(tensors, options, context.world());
+  verify_same_setup(tensors, options, context.world());
   broadcast_coalesced(tensors.all_tensors(), context.world(), 0);
   make_groups(context, options);
   environment.block_bytes = in_background ? options.block_bytes : Bytes{};
