@@ -1,7 +1,7 @@
 #pragma once
 
-#include "rondo/parallel/gradients/transfer.h"
 #include "rondo/parallel/hooks/comm_hook.h"
+#include "rondo/parallel/gradients/transfer.h"
 
 namespace rondo {
 
@@ -35,7 +35,7 @@ class FlatAllReduce final : public Transfer {
   const Group group_;
   const CommHook& hook_;
   const bool as_view_;
-  // whether the engine is deterministic, and therefore divides like all such engines
+  // Whether the engine is deterministic, and therefore divides like all such engines.
   const bool in_rank_order_;
   FlatBucket memory_;
   at::Tensor factor_;              // scalar of the current pass, undefined until factor() is called

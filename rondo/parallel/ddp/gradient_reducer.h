@@ -7,12 +7,12 @@
 
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
 #include "rondo/parallel/ddp/sparse_exchange.h"
 #include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/reducer.h"
 #include "rondo/parallel/gradients/transfer.h"
-#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 
 namespace rondo {
@@ -96,7 +96,7 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   const std::shared_ptr<StepAnnouncement> announcement_;
   const bool on_cpu_;  // whether all dense parameters are on the CPU
   const Transfer::WeightSource weight_source_ = [this]() -> const GradientWeight& { return weight(); };
-  // dtype and number of elements of each gradient
+  // Dtype and number of elements of each gradient.
   std::vector<std::pair<at::ScalarType, std::int64_t>> expected_;
 
   // Protects the members below: with several devices hooks run on several threads of autograd.

@@ -28,7 +28,7 @@ struct PowerSgdOptions {
   std::int64_t start_iter = 1000;
   // Minimum ratio of elements before / after at which a matrix is compressed.
   double min_compression_rate = 2;
-  // whether to add the compression error of a step to the next step's gradients
+  // Whether to add the compression error of a step to the next step's gradients.
   bool use_error_feedback = true;
   bool warm_start = true;                // whether a step starts from the last step's Q
   double orthogonalization_epsilon = 0;  // added to the norm of a column

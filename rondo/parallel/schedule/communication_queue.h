@@ -101,9 +101,9 @@ class CommunicationQueue {
 
   std::mutex mutex_;  // protects everything below
   std::condition_variable changed_;
-  // submitted blocks whose position in the order is not fixed, in order of submission
+  // Submitted blocks whose position in the order is not fixed, in order of submission.
   std::vector<EntryPointer> waiting_;
-  // without a leader: blocks whose position in the order is fixed, but not started
+  // Without a leader: blocks whose position in the order is fixed, but not started.
   std::deque<EntryPointer> ordered_;
   std::deque<EntryPointer> turn_;     // blocks that start a round before the next block may start
   std::deque<EntryPointer> running_;  // started blocks, in order of start
