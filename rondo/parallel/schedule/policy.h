@@ -91,7 +91,7 @@ class SchedulePolicy {
 };
 
 struct PolicyOptions {
-  // Fifo: in order of submission. priority: lowest CommunicationBlock::priority first. random: any legal
+  // fifo: in order of submission. priority: lowest CommunicationBlock::priority first. random: any legal
   // order, drawn from `seed` for each block. plan: in the order of a plan, each block not before its slot.
   std::string name = "priority";
   std::uint64_t seed = 0;

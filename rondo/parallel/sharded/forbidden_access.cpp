@@ -8,7 +8,7 @@
 namespace rondo {
 namespace {
 
-// Libtorch before 2.13 can set the flag that makes an access throw, but has no function to clear it.
+// libtorch before 2.13 can set the flag that makes an access throw, but has no function to clear it.
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
 
 // The arguments of an explicit instantiation may name private members.
