@@ -9,9 +9,9 @@ namespace rondo {
 
 // Returns a hook that averages gradients through a byte codec (collective/codec/codec.h), with error feedback
 // if the codec needs it. `codec` is a name for collective::make_codec, such as "int8" or "top_k:0.01". Works
-// with any engine. Only float32 buckets are encoded; buckets of another dtype are all-reduced as they are. A
-// bucket on another device than the CPU is a UsageError at the first backward pass. Throws UsageError with
-// the list of codecs for an unknown name.
+// with any engine. Float32 buckets are encoded on the CPU: a device's buckets are copied there and back.
+// Buckets of another dtype are all-reduced as they are. Throws UsageError with the list of codecs for an
+// unknown name.
 //
 // The hook object and its copies share the error feedback, 4 bytes per parameter element and rank, so use one
 // hook per model. The error feedback survives a change of the bucket layout, except the residuals of the sums
