@@ -154,9 +154,9 @@ class DistributedDataParallel {
   // Returns the group whose ranks train together.
   const Group& group() const;
 
-  // For the implementation (join.cpp and strategies).
+  // Internal state, for join.cpp and strategies.
   struct State;
-  State& state() const;
+  State& state() const;  // returns the internal state
 
  private:
   template <class Input>

@@ -26,7 +26,7 @@ OptionsOf<DdpStrategyOptions> ddp_strategy_table();
 
 // Registration of strategy "ddp": declarations (without libtorch) and the factory.
 struct DdpFolder {
-  using Options = DdpStrategyOptions;
+  using Options = DdpStrategyOptions;              // options of strategy "ddp"
   static std::vector<Declaration> declarations();  // declarations of strategy "ddp"
   // Returns a new strategy of that name.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,

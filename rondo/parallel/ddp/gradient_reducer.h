@@ -127,7 +127,7 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   std::vector<bool> unused_here_;      // static graph: parameters never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: parameters without a gradient on all ranks
   long long synchronised_passes_ = 0;
-  const std::shared_ptr<DriftCheck> drift_;  // its samples travel with the announcement
+  const std::shared_ptr<DriftCheck> drift_;  // its samples are sent with the announcement
   BackwardTrace trace_;
   bool weight_is_known_ = false;  // for this pass
 };

@@ -19,7 +19,7 @@ struct ExpertOptions : DdpOptions {
 
 // Registration of strategy "expert": declarations (without libtorch) and the factory.
 struct ExpertFolder {
-  using Options = ExpertOptions;
+  using Options = ExpertOptions;                   // options of strategy "expert"
   static std::vector<Declaration> declarations();  // declarations of strategy "expert"
   // Returns a new strategy. Experts are spread along the dimension "expert" of the context's mesh, or over
   // all ranks if the mesh has no such dimension.

@@ -17,7 +17,7 @@ struct ParameterSample {
 
 // A check that parameters which should be equal on all ranks still are. To cost little, the check compares a
 // few elements in some passes only. Differences within rounding are accepted, because processors of different
-// kinds round differently. Samples travel with the announcement of a step where there is one
+// kinds round differently. Samples are sent with the announcement of a step if there is one
 // (StepAnnouncement::carry), else in a separate all-reduce. DdpOptions::check_parameters_every is the
 // thorough check. Not thread-safe.
 class DriftCheck {

@@ -21,7 +21,7 @@ struct GroupedOptions : DdpStrategyOptions, ServerStrategyOptions {
 
 // Registration of strategy "grouped": declarations (without libtorch) and the factory.
 struct GroupedFolder {
-  using Options = GroupedOptions;
+  using Options = GroupedOptions;                  // options of strategy "grouped"
   static std::vector<Declaration> declarations();  // declarations of strategy "grouped"
   // Returns a new strategy for a rank of a group; `context` has the ranks of its group
   // (init_options_of_group()). Throws UsageError if TF_CONFIG describes no servers, or contradicts the

@@ -30,7 +30,7 @@ CrossDeviceOps parse_cross_device_ops(const std::string& text, const std::string
 std::vector<std::string> cross_device_ops_names();
 
 // Reduces the gradients of a process's replicas in place. Afterwards each replica's gradients are
-// sum(weight_r * gradient_r) / sum(weight_r),
+//   sum(weight_r * gradient_r) / sum(weight_r),
 // bit for bit the same on all replicas. A missing gradient counts as zero if another replica has one, and
 // stays undefined if none has. Sparse gradients are concatenated (rows and values of all replicas) and
 // coalesced. Elements are added in the order of replicas (hierarchical_copy: in the order of its tree; nccl:

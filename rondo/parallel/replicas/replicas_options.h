@@ -36,7 +36,7 @@ struct MultiWorkerMirroredOptions : DdpStrategyOptions, ReplicasOptions {
 
 // Registration of strategy "mirrored": declarations (without libtorch) and the factory.
 struct MirroredFolder {
-  using Options = MirroredOptions;
+  using Options = MirroredOptions;                 // options of strategy "mirrored"
   static std::vector<Declaration> declarations();  // declarations of strategy "mirrored"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
@@ -44,7 +44,7 @@ struct MirroredFolder {
 };
 // Registration of strategy "central_storage".
 struct CentralStorageFolder {
-  using Options = ReplicasOptions;
+  using Options = ReplicasOptions;                 // options of strategy "central_storage"
   static std::vector<Declaration> declarations();  // declarations of strategy "central_storage"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
@@ -52,7 +52,7 @@ struct CentralStorageFolder {
 };
 // Registration of strategy "data_parallel".
 struct DataParallelFolder {
-  using Options = ReplicasOptions;
+  using Options = ReplicasOptions;                 // options of strategy "data_parallel"
   static std::vector<Declaration> declarations();  // declarations of strategy "data_parallel"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
@@ -60,7 +60,7 @@ struct DataParallelFolder {
 };
 // Registration of strategy "multi_worker_mirrored".
 struct MultiWorkerMirroredFolder {
-  using Options = MultiWorkerMirroredOptions;
+  using Options = MultiWorkerMirroredOptions;      // options of strategy "multi_worker_mirrored"
   static std::vector<Declaration> declarations();  // declarations of strategy "multi_worker_mirrored"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,

@@ -31,7 +31,7 @@ OptionsOf<ServerStrategyOptions> server_table();
 
 // Registration of strategy "parameter_server": declarations (without libtorch) and the factory.
 struct ServerFolder {
-  using Options = ServerStrategyOptions;
+  using Options = ServerStrategyOptions;           // options of strategy "parameter_server"
   static std::vector<Declaration> declarations();  // declarations of strategy "parameter_server"
   // Returns a new strategy for a worker that TF_CONFIG describes. Throws UsageError if TF_CONFIG describes
   // none, or contradicts the options.

@@ -78,7 +78,7 @@ class FullyShardedModel {
   // Call it between backward() and step(). Returns the norm before clipping. Collective.
   double clip_grad_norm_(double max_norm) { return prepared_->clip_gradients(max_norm); }
   // Runs the optimizer's step after backward(). Throws UsageError for an optimizer that was not constructed
-  // with parameters(), and for one whose update is not elementwise. Collective.
+  // with parameters(), and for one whose update is neither elementwise nor that of LAMB or LARS. Collective.
   void step(torch::optim::Optimizer& optimizer) { prepared_->step(optimizer); }
   // Runs a step with a closure; see PreparedModel::step().
   at::Tensor step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure) {

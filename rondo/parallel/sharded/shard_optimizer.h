@@ -16,9 +16,9 @@ class ShardOptimizer {
   ShardOptimizer(const ShardedUnits& units, const UnitOrder& order, OffloadFiles* files)
       : units_(units), order_(order), files_(files) {}
 
-  // Throws UsageError for an optimizer whose update is not elementwise if it is given shards, and for an
-  // optimizer that was not constructed with the parameters that this rank optimizes. `model`: the model's own
-  // parameters.
+  // Throws UsageError for an optimizer that is given shards if its update is neither elementwise nor that of
+  // LAMB or LARS. Also throws for one that was not constructed with the parameters that this rank optimizes.
+  // `model`: the model's own parameters.
   void check(const torch::optim::Optimizer& optimizer, const std::vector<ModelTensor>& model);
   // Returns true if the optimizer state of any unit is sharded.
   bool shards_state() const;
