@@ -135,9 +135,9 @@ class DistributedDataParallel {
 
   // Returns a copy of the state that later backward passes depend on: the order in which gradients are
   // reduced, and the communication hook's state for this rank (error feedback, PowerSGD's matrices). Each
-  // rank saves its own state. A run that loads it before the first backward pass continues bit for bit, given
-  // a model with the same parameters, the same hook and the same number of ranks. Call it between backward
-  // passes. Empty on a group of one rank.
+  // rank saves its own state. A run that loads it before the first backward pass continues bit for bit. That
+  // requires a model with the same parameters, the same hook and the same number of ranks. Call it between
+  // backward passes. Empty on a group of one rank.
   CommState communication_state() const;
   // Restores the result of communication_state() on this rank. Throws DataError for the state of another
   // model or hook. A part of the hook's state that does not fit a bucket is an error in the next backward

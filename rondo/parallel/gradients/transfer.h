@@ -81,9 +81,9 @@ class InPlaceAllReduce final : public Transfer {
   std::vector<Missing> missing_;     // members without a gradient in this pass
 };
 
-// Returns a plan in which each large gradient is a bucket and small ones share buckets, ordered by the
-// position of each bucket's last gradient in `order`, a permutation of all parameters. `bucket_bytes`: size
-// of a bucket of small gradients, at most 64 KiB.
+// Returns a plan in which each large gradient is a bucket and small ones share buckets. Buckets are ordered
+// by the position of their last gradient in `order`, a permutation of all parameters. `bucket_bytes`: size of
+// a bucket of small gradients, at most 64 KiB.
 BucketPlan plan_in_place(const std::vector<ModelTensor>& parameters, std::span<const std::size_t> order,
                          Bytes bucket_bytes = KiB(64));
 // Returns the bytes of the flat buckets, which exist as long as their transfers.

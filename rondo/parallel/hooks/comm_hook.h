@@ -72,8 +72,8 @@ struct CommHook {
 };
 
 // Calls `restore` with this rank's entry of `of_ranks`, the states that all ranks of `group` saved, in rank
-// order. Returns the reason why nothing was restored, as a clause after "its saved state" ("is of 3 ranks,
-// this run has 2", or the result of `restore`), or an empty string on success. Does not communicate.
+// order. Returns an empty string on success, otherwise the reason, as a clause after "its saved state": "is
+// of 3 ranks, this run has 2", or the result of `restore`. Does not communicate.
 std::string restore_own_state(const std::vector<CommState>& of_ranks, const Group& group,
                               const std::function<std::string(const CommState&)>& restore);
 // Returns the warning that a codec starts without its saved error feedback, for a reason from

@@ -12,9 +12,9 @@
 
 namespace rondo {
 
-// Returns the cost of each layer for these samples on this process: the time of forward and backward, the
-// shorter of two passes after a warm-up, and the memory with Adam. Does not change the model's values. Throws
-// UsageError like layers_of().
+// Returns the cost of each layer for these samples on this process: time of forward and backward, and memory
+// with Adam. The time is the shorter of two passes after a warm-up. Does not change the model's values.
+// Throws UsageError like layers_of().
 std::vector<pipeline::UnitCost> measure_layers(const Model& model, const Batch& batch);
 
 // Returns the cuts of `model` for the pipeline of context.mesh(), as PipelineOptions::stage_cuts, balanced by

@@ -25,8 +25,8 @@ class PipelineTraining final : public Training {
  public:
   // `strategy` has the mesh and `replicas` trains the replicas of a stage; both must outlive the object. With
   // `division` the mesh's dimensions "tensor" and "context" divide every stage. Collective. Throws UsageError
-  // for a model without layers or with fewer layers than stages, for master weights of a model with batch
-  // normalisation above a strategy that divides parameters, and in the cases of divide_model().
+  // for a model without layers or with fewer than stages, and in the cases of divide_model(). Also throws for
+  // master weights of a model with batch normalisation above a strategy that divides parameters.
   PipelineTraining(Strategy& strategy, Strategy& replicas, const Recipe& recipe,
                    const PipelineOptions& options, const std::optional<TensorOptions>& division);
 

@@ -10,9 +10,9 @@
 namespace rondo {
 
 // A model's forward over several replicas, like PyTorch's DataParallel. Every call copies the source's
-// parameters and buffers to the replicas, scatters the inputs along their first dimension, runs the replicas
-// in parallel, and gathers the outputs on the first device, where the loss is computed. The backward pass
-// runs through the replicas in parallel, too. Replica 0 is the source itself.
+// parameters and buffers to the replicas, scatters the inputs along their first dimension, and runs the
+// replicas in parallel. Then it gathers the outputs on the first device, where the loss is computed. The
+// backward pass runs through the replicas in parallel, too. Replica 0 is the source itself.
 class DataParallelForward {
  public:
   // `threads` must outlive the object. `devices`: devices of the replicas.

@@ -21,7 +21,7 @@ namespace rondo {
 // Ranks submit the same blocks, and wait for the same blocks, in the same order. The common order of starts
 // is established in one of two ways.
 //
-// With a Leader, the first rank starts the block that its policy picks whenever there is room, and announces
+// With a Leader, the first rank starts the block that its policy picks whenever there is room. It announces
 // the block's number to the other ranks, which start the same block. A thread of the queue does this, so that
 // a block can start in the middle of a computation. For engines that work in the background.
 //

@@ -63,9 +63,9 @@ class SlotLaunches {
 };
 
 // Decides when the blocks of a step are queued, and with which priority. Without a plan, blocks are queued
-// when they are needed: gathers in the order of their use, then gradients, those that the next forward pass
-// needs first before the others. With a plan, each slot that the computation reaches queues the blocks that
-// the plan launches there. Not thread-safe.
+// when they are needed: gathers in the order of their use, then gradients in the order of the next forward
+// pass. With a plan, each slot that the computation reaches queues the blocks that the plan launches there.
+// Not thread-safe.
 class BlockSchedule {
  public:
   // All arguments but `plan` must outlive the object. `gradients_due` is called with each unit whose

@@ -134,8 +134,8 @@ void ShardedModel::start_pass(const LocalBatch& batch) {
   }
   schedule_.begin_pass(is_first_pass);
   // A unit that this step leaves out has no forward pass that could run its update. A unit with its first
-  // forward pass late in an accumulation window would run its update when other units already have gradients
-  // of the window, and the optimizer would use those too.
+  // forward pass late in an accumulation window would run its update too late: other units then have
+  // gradients of the window, which the optimizer would use too.
   if (is_first_pass && (may_leave_units_out_ || !batch.synchronise)) finish_updates();
   // Parameters outside all units have no hooks, so they stay gathered for the whole pass.
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {

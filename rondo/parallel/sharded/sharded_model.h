@@ -72,9 +72,9 @@ class WatchedUnits {
   std::vector<UnitState*> states_;
 };
 
-// A model whose units are replicated or sharded, each by its own strategy. It observes the units: gathers a
-// unit's parameters before their use, prefetches those of the next units, frees parameters, and launches the
-// reduction of a unit's gradients when its backward pass is over.
+// A model whose units are replicated or sharded, each by its own strategy. It observes the units. It gathers
+// a unit's parameters before their use, prefetches those of the next units, and frees parameters. When a
+// unit's backward pass is over, it launches the reduction of the unit's gradients.
 //
 // A step whose gradients are not read (LocalBatch::gradients_are_read is false) ends without waiting for
 // gradients if the engine works in the background. Before a unit's next forward pass, its gradients are
@@ -83,7 +83,7 @@ class WatchedUnits {
 // step begins.
 //
 // With the schedule of a plan, and an engine that works in the background, gathers and blocks start at their
-// slots, and all gradients are complete before the optimizer runs, as the planner assumes.
+// slots. All gradients are then complete before the optimizer runs, as the planner assumes.
 class ShardedModel final : public PreparedModel, private ModelParts {
  public:
   // Throws UsageError for a plan that does not fit the model, and MismatchError if ranks have different

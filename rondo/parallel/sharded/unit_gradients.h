@@ -134,8 +134,8 @@ class CodedBlocks {
 
 // A reduction through a flat buffer and the queue, on any engine: a reduce-scatter in blocks, so that each
 // rank sums its shard. For ddp an all-gather of each block follows with the lowest priority, because it is
-// needed in the unit's next forward pass (DeAR, Zhang et al., 2023): an all-reduce whose second half can
-// wait.
+// needed in the unit's next forward pass. The result is an all-reduce with a deferred second half (DeAR,
+// Zhang et al., 2023).
 class FlatGradients final : public UnitGradients {
  public:
   struct Place {
