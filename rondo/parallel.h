@@ -1,6 +1,7 @@
 #pragma once
 
-// Strategies by name with their options; DDP and fully_shard() in a loop of one's own.
+// Strategies by name with their options; DistributedDataParallel and fully_shard() for training loops that
+// the caller writes.
 #include "rondo/parallel/ddp/backward_trace.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_strategy_options.h"

@@ -22,7 +22,7 @@ std::string mesh_refusal(const Mesh& mesh, const std::string& name) {
   };
   const bool names_dimension =
       std::find(std::begin(kMeshDimensions), std::end(kMeshDimensions), name) != std::end(kMeshDimensions);
-  // What is planned for such a mesh is ddp.
+  // A plan for such a mesh assumes ddp.
   if (divides("expert") && name != "ddp" && name != "planned" && (name == "data" || !names_dimension)) {
     return str("mesh ", to_string(mesh), ": strategy ", name,
                " spreads no experts over ranks; use ddp along dimension 'data'");

@@ -8,11 +8,13 @@
 
 namespace rondo {
 
-// Every strategy that all_strategies() can make, as its folder declares it. Includes nothing of libtorch.
+// Returns every strategy that all_strategies() can make, as declared in its folder. Does not depend on
+// libtorch.
 std::vector<Declaration> declared_strategies();
 
-// Why strategy_on_mesh() does not train by strategy `name` on that mesh; empty where it does. What has been
-// shown to train as one process is served. Includes nothing of libtorch: planners ask before any rank starts.
+// Returns the reason why strategy_on_mesh() does not support strategy `name` on that mesh; empty if it does.
+// A combination is supported if tests have shown that it trains like one process. Does not depend on
+// libtorch: planners call it before any rank starts.
 std::string mesh_refusal(const Mesh& mesh, const std::string& name);
 
 }  // namespace rondo

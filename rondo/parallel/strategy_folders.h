@@ -13,8 +13,8 @@
 
 namespace rondo {
 
-// Calls visit(folder) for every folder of strategies, one line each. A folder has `Options`,
-// `declarations()` and `make()`; who uses only the first two links no libtorch.
+// Calls visit(folder) for every folder of strategies. A folder has `Options`, `declarations()` and `make()`;
+// code that uses only the first two does not link libtorch.
 template <class Visit>
 void for_each_strategy_folder(const Visit& visit) {
   visit(DdpFolder());

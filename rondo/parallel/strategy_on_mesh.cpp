@@ -12,8 +12,8 @@
 namespace rondo {
 namespace {
 
-// The ranks that differ from this one in what they read or compute, not in the parameters that they are to
-// have.
+// Returns a context of the ranks that share this rank's parameters and compute on other samples or sequence
+// parts.
 Context ranks_of_parameters(const Context& context) {
   if (size_along(context.mesh(), "context") == 1) return context.within(context.group("data"));
   return context.within(context.new_group_along({"data", "context"}));
@@ -34,8 +34,8 @@ std::unique_ptr<Strategy> strategy_on_mesh(const StrategyRegistry& strategies, c
       std::find(std::begin(kMeshDimensions), std::end(kMeshDimensions), name) != std::end(kMeshDimensions);
   std::unique_ptr<Strategy> strategy;
   if (divides("expert")) {
-    // The ranks that share experts compute on tokens of their own: one strategy along all dimensions in which
-    // tokens are divided.
+    // Ranks that share experts compute on different tokens: one strategy serves all dimensions that divide
+    // tokens.
     const Context ranks = context.within(context.new_group_along({"data", "context", "expert"}));
     const int copies = size_along(mesh, "data") * size_along(mesh, "context");
     strategy = strategies.make(

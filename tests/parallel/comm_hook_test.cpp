@@ -19,7 +19,7 @@ namespace {
 
 using namespace testing;
 
-// Regression of a random function, in float32, which codecs take. The first layer alone is worth a bucket of
+// A regression of a random function in float32, which codecs require. The first layer fills a bucket of
 // several KiB, so that all kinds of exchange occur.
 TwoLayers float_model() {
   TwoLayers model(1, 200);
@@ -40,7 +40,7 @@ DdpOptions small_buckets() {
   return options;
 }
 
-// Trains and returns the mean loss of the last ten steps over all ranks; checks that ranks stay equal.
+// Trains and returns the mean loss of the last ten steps over all ranks. Checks that ranks stay equal.
 double final_loss(const Group& group, const std::optional<CommHook>& hook, int steps) {
   TwoLayers model = float_model();
   DistributedDataParallel ddp(*model, group, small_buckets());
@@ -81,7 +81,7 @@ TEST(CommHook, TrainingConvergesWithEveryCodecAndRanksStayEqual) {
   run_ranks(engines().back(), 2, [&](const Group& group) { compare(group, {"int8", "top_k:0.1"}); });
 }
 
-// One averaged gradient by each hook, against the oracle of one process.
+// Compares one gradient, averaged by each hook, with one process.
 TEST(CommHook, HooksAverage) {
   for (const std::string& engine : engines()) {
     run_ranks(engine, 3, [&](const Group& group) {
@@ -106,7 +106,7 @@ TEST(CommHook, HooksAverage) {
         mean_loss(ddp.forward(model, mine.input), mine).backward();
         EXPECT_LT(gradient_difference(*model, *alone), tolerance) << engine << " " << hook.name;
 
-        // Samples weigh as without a hook: rank 0 has 2 rows, the others 5.
+        // Samples have the same weights as without a hook: rank 0 has 2 rows, the others 5.
         model->zero_grad();
         const std::int64_t rows_here = group.rank() == 0 ? 2 : 5;
         const Batch uneven = rows(batch, group.rank() == 0 ? 0 : 5 * group.rank() - 3, rows_here);
@@ -114,7 +114,7 @@ TEST(CommHook, HooksAverage) {
         mean_loss(ddp.forward(model, uneven.input), uneven).backward();
         EXPECT_LT(gradient_difference(*model, *alone), tolerance) << engine << " " << hook.name;
       }
-      // Ranks keep their own without communication.
+      // Without communication ranks keep their own gradients.
       TwoLayers model = float_model();
       DistributedDataParallel ddp(*model, group);
       ddp.register_comm_hook(noop_hook());
@@ -145,7 +145,7 @@ TEST(CommHook, ABucketShowsWhatIsInIt) {
                       elements += gradients[i].numel();
                     }
                     EXPECT_EQ(elements, bucket.buffer().numel());
-                    // A hook may answer with another tensor.
+                    // A hook may return another tensor.
                     return at::full_like(bucket.buffer(), 3.0);
                   }};
     ddp.register_comm_hook(hook);
@@ -167,8 +167,8 @@ TEST(CommHook, ABucketShowsWhatIsInIt) {
   });
 }
 
-// Rounds of several buckets overlap; whatever the moment at which messages arrive, all ranks must send them
-// in one order. Sums of numbers that tell bucket and round apart show a message that met another.
+// Rounds of several buckets overlap. All ranks must send them in one order, whenever messages arrive. Each
+// message holds numbers that identify its bucket and round, so a mix-up gives a wrong sum.
 TEST(CommHook, RoundsOfDifferentBucketsNeverMeet) {
   for (const std::string& engine : engines()) {
     run_ranks(engine, 3, [](const Group& group) {
@@ -244,7 +244,7 @@ TEST(CommHook, UnusedParametersAndGradientAccumulation) {
           }
           ddp.forward(model, batch.input, group.rank() == 0).sum().backward();
           EXPECT_FALSE(model->never->weight.grad().defined()) << engine << " " << name;
-          // Two passes of one rank, averaged over two: its own sum over the inputs.
+          // Two passes on one rank, averaged over two ranks, give that rank's sum over the inputs.
           at::Tensor expected = batch.input.sum(0);
           broadcast(expected, group, 0);
           const at::Tensor given = model->right->weight.grad().select(0, 1);
@@ -287,7 +287,7 @@ TEST(CommHook, RanksRunOutOfDataAtDifferentTimes) {
   }
 }
 
-// A loss scale that was too high: the step shows it, and the steps behind it are as good as before.
+// Simulates a loss scale that was too high: the step shows it, and later steps are unaffected.
 TEST(CommHook, AnInfinityIsSeenAndForgotten) {
   run_ranks("native", 3, [](const Group& group) {
     for (const char* name : {"float16", "int8", "top_k:0.1", "power_sgd:start=2"}) {
@@ -312,7 +312,8 @@ TEST(CommHook, AnInfinityIsSeenAndForgotten) {
 TEST(CommHook, ResidualsMoveAlongWhenBucketsAreLaidOutAnew) {
   run_ranks("native", 2, [](const Group& group) {
     TwoLayers model = float_model();
-    // Registered in the order opposite to use, so the second pass has other buckets than the first.
+    // Parameters are registered in the order opposite to their use, so the second pass has another bucket
+    // layout.
     ModelTensors tensors = tensors_of(*model);
     std::reverse(tensors.parameters.begin(), tensors.parameters.end());
     DistributedDataParallel ddp(tensors, group, small_buckets());
@@ -330,8 +331,8 @@ TEST(CommHook, ResidualsMoveAlongWhenBucketsAreLaidOutAnew) {
     const Batch joint = float_batch(8, 0);
     mean_loss(alone->forward(joint.input), joint).backward();
     const at::Tensor given = alone->second->weight.grad() * steps;
-    // What has not arrived is the residual, a few steps' worth at most; losing the first step's would be felt
-    // in none but small values, so ask for the mean.
+    // The missing part is the residual, at most a few steps' worth. Losing the first step's residual would
+    // only show in small values, so the mean is compared.
     const double missing =
         ((received - given).abs().mean() / alone->second->weight.grad().abs().mean()).item<double>();
     EXPECT_LT(missing, 5);
@@ -418,7 +419,7 @@ TEST(PowerSgd, LowRankGradientsArriveExactlyAndStatisticsCount) {
   });
 }
 
-// As programs do before there is a group, to see whether there is such a codec.
+// Programs check codec names this way before there is a group.
 TEST(CommHookNames, AreCheckedWithoutAGroup) {
   for (const std::string& name : comm_hook_names()) EXPECT_TRUE(make_comm_hook(name, Group()).run) << name;
   expect_facts(message_of<UsageError>([] { make_comm_hook("int7", Group()); }), {"int7", "int8"});

@@ -1,5 +1,5 @@
-// A run that was interrupted goes on bit for bit: communication_state() keeps error feedback, PowerSGD's
-// matrices and the order of buckets.
+// An interrupted run continues bit for bit: communication_state() saves error feedback, PowerSGD's matrices
+// and the order of buckets.
 #include <torch/optim/sgd.h>
 
 #include "rondo/base/error.h"
@@ -16,7 +16,7 @@ using namespace testing;
 
 constexpr int kSteps = 6;
 
-// One run of a program, from its start to its end or to where it is interrupted.
+// One run of a program, from its start to its end or interruption.
 class Attempt {
  public:
   Attempt(const Group& group, const CommHook& hook) : group_(group), ddp_(*model_, group, small_buckets()) {
@@ -72,7 +72,7 @@ TEST(CommunicationState, AnInterruptedRunGoesOnBitForBit) {
       for (const std::string& name : hooks) {
         Attempt whole(group, make_comm_hook(name, group));
         whole.train(0, kSteps);
-        // After the first step buckets are about to be laid out anew; later, in the middle of everything.
+        // After the first step the bucket layout is about to change; the other interruption is in the middle.
         for (const int interrupted : {1, 4}) {
           Attempt before(group, make_comm_hook(name, group));
           before.train(0, interrupted);
@@ -87,7 +87,7 @@ TEST(CommunicationState, AnInterruptedRunGoesOnBitForBit) {
   }
 }
 
-// The state is worth something: without it the same run ends elsewhere.
+// Shows that the state matters: without it the same run has another result.
 TEST(CommunicationState, WithoutItErrorFeedbackBeginsAnew) {
   run_ranks("native", 2, [](const Group& group) {
     for (const std::string name : {"int8", "top_k:0.1", "power_sgd:rank=2,start=3"}) {
@@ -145,7 +145,7 @@ TEST(CommunicationState, OfAnotherModelOrHookIsRefused) {
     const std::string models = message_of([&] { other_model.load_communication_state(state); });
     EXPECT_NE(models.find("a model with 4 trained parameters, this one has 2"), std::string::npos) << models;
 
-    // As many parameters, but of other sizes: found where they are used.
+    // A model with as many parameters but other sizes is detected where the state is used.
     TwoLayers wider(1, 300);
     wider->to(at::kFloat);
     DistributedDataParallel wider_model(*wider, group);

@@ -14,7 +14,7 @@ using namespace testing;
 
 class DdpAgreement : public ::testing::TestWithParam<std::string> {};
 
-// Every rank must throw MismatchError whose message holds all of `parts`.
+// Checks that every rank throws MismatchError with a message that contains all of `parts`.
 void expect_mismatch(const std::string& engine, const std::function<ModelTensors(int rank)>& model,
                      const std::function<DdpOptions(int rank)>& options,
                      const std::vector<std::string>& parts) {
@@ -32,7 +32,7 @@ at::Tensor parameter(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
   return at::zeros(shape, dtype).requires_grad_();
 }
 
-// libtorch's "meta" stands for a device.
+// libtorch's "meta" serves as the second device.
 TEST_P(DdpAgreement, AModelOnSeveralDevicesIsRefusedByName) {
   run_ranks(GetParam(), 2, [](const Group& group) {
     torch::nn::Module model;
@@ -53,7 +53,7 @@ TEST_P(DdpAgreement, AModelOnSeveralDevicesIsRefusedByName) {
       [](int) { return DdpOptions(); }, {"rank 1", "'b'", "meta"});
 }
 
-// Reads a value of its input, which a tensor on "meta" has not.
+// Reads a value of its input, which a tensor on "meta" does not have.
 struct ReadingNetImpl : torch::nn::Module {
   ReadingNetImpl() { linear = register_module("linear", torch::nn::Linear(2, 1)); }
   at::Tensor forward(const at::Tensor& input) { return linear(input * input.sum().item<float>()); }
@@ -173,7 +173,7 @@ TEST_P(DdpAgreement, TheCheckNamesTheParameterAndTheRank) {
       const at::NoGradGuard no_grad;
       model->second->bias[2] += 1e-9;
     }
-    step(4);  // not looked at
+    step(4);  // not checked
     try {
       step(5);
       ADD_FAILURE() << "rank " << group.rank() << " noticed nothing";
@@ -188,7 +188,7 @@ TEST_P(DdpAgreement, TheCheckNamesTheParameterAndTheRank) {
   });
 }
 
-// A parameter that did not require a gradient at construction.
+// Covers a parameter that did not require a gradient at construction.
 TEST_P(DdpAgreement, AParameterThawedLaterIsNamed) {
   run_ranks(GetParam(), 2, [&](const Group& group) {
     TwoLayers model(1);
@@ -224,8 +224,8 @@ TEST_P(DdpAgreement, TheCheckSeesFrozenParameters) {
   });
 }
 
-// Trains on `batches[rank]` batches per rank and returns nothing but equal models; compares with one process
-// that adds up the gradients of those that had a batch, divided as `divide` says.
+// Trains on `batches[rank]` batches per rank and checks that the models are equal. Compares with one process
+// that adds the gradients of the ranks with a batch, divided according to `options`.
 void expect_join(const std::string& engine, const std::vector<int>& batches, const JoinOptions& options,
                  bool tell_samples) {
   const int world = static_cast<int>(batches.size());
@@ -260,7 +260,7 @@ void expect_join(const std::string& engine, const std::vector<int>& batches, con
         },
         options);
     EXPECT_LT(parameter_difference(*model, *reference), kTolerance) << "rank " << group.rank();
-    // Afterwards everything is as before.
+    // Afterwards ddp works as before.
     const Batch batch = joint_batch(3, 0);
     optimizer.zero_grad();
     mean_loss(ddp.forward(model, batch.input), batch).backward();

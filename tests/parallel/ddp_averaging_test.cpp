@@ -1,4 +1,4 @@
-// The universal oracle: what data parallelism computes on n ranks equals one process on the joint batch.
+// The common reference: data parallelism on n ranks computes the same as one process on the joint batch.
 #include <gtest/gtest.h>
 #include <torch/optim.h>
 
@@ -14,7 +14,7 @@ using namespace testing;
 class DdpAveraging : public ::testing::TestWithParam<Setting> {
  protected:
   const std::string& engine() const { return GetParam().engine; }
-  // Trains for some steps on `world` ranks and in one process, and compares.
+  // Trains for some steps on `world` ranks and in one process, and compares the parameters.
   void expect_same_training(
       int world, const DdpOptions& options, bool set_to_none,
       const std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<at::Tensor>&)>&
@@ -49,9 +49,9 @@ void DdpAveraging::expect_same_training(
   });
 }
 
-// Dividing by the size of a gradient turns rounding errors of a gradient near zero, which depend on the
-// processor's vector width, into steps of full size; this much in the denominator keeps them as small as they
-// came.
+// Added to denominators. Optimizers that divide by the size of a gradient turn rounding errors of gradients
+// near zero, which depend on the processor's vector width, into full-size steps. This value keeps such steps
+// small.
 constexpr double kEpsilon = 1e-2;
 
 std::unique_ptr<torch::optim::Optimizer> adam(const std::vector<at::Tensor>& parameters) {
@@ -78,7 +78,8 @@ TEST_P(DdpAveraging, EqualsOneProcessWithEveryOptimizer) {
   using namespace torch::optim;
   const auto check = [&](auto make) { expect_same_training(2, {}, true, make); };
   check([](const auto& p) {
-    return std::make_unique<SGD>(p, SGDOptions(0.001).momentum(0.9).weight_decay(0.01));  // more diverges
+    // Larger rates diverge.
+    return std::make_unique<SGD>(p, SGDOptions(0.001).momentum(0.9).weight_decay(0.01));
   });
   check([](const auto& p) { return std::make_unique<AdamW>(p, AdamWOptions(0.01).eps(kEpsilon)); });
   check([](const auto& p) { return std::make_unique<RMSprop>(p, RMSpropOptions(0.01).eps(kEpsilon)); });
@@ -132,7 +133,7 @@ void train_lbfgs(TwoLayers& model, const Batch& batch, DistributedDataParallel* 
   }
 }
 
-// Parts of the batch are unequal, and so are losses and weights of ranks.
+// Ranks have unequal parts of the batch, so their losses and weights differ.
 TEST_P(DdpAveraging, AnOptimizerThatLooksAtTheLossIsGivenTheGroups) {
   TwoLayers reference = make_model();
   const Batch joint = joint_batch(12, 0);
@@ -150,7 +151,7 @@ TEST_P(DdpAveraging, RanksThatGoDifferentWaysAreNamed) {
   run_ranks(engine(), 2, [&](const Group& group) {
     TwoLayers model = make_model();
     DistributedDataParallel ddp(*model, group);
-    // Each rank looks at its own loss and takes the step that suits it.
+    // Simulates ranks that choose the step size by their own loss.
     const std::string message = message_of<MismatchError>([&] {
       for (int step = 0; step < 200; ++step) {
         mean_loss(ddp.forward(model, my_rows(joint, group).input), my_rows(joint, group)).backward();
@@ -221,7 +222,7 @@ TEST_P(DdpAveraging, UnequalBatchesWeighBySamples) {
           model->zero_grad();
           const Batch mine = rows(joint, begin, split[rank]);
           ddp.set_local_samples(split[rank]);
-          // The mean over no samples is NaN, and so are its gradients: they must not spread.
+          // The mean over no samples is NaN, and so are its gradients; they must not spread.
           mean_loss(ddp.forward(model, mine.input), mine).backward();
           EXPECT_LT(gradient_difference(*model, *reference), kTolerance);
         }

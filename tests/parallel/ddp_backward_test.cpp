@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-// Three branches, chosen per call: rank-dependent graphs.
+// A model with three branches, selected per call, for graphs that differ between ranks.
 struct BranchesImpl : torch::nn::Module {
   explicit BranchesImpl(bool large) {
     for (int i = 0; i < 3; ++i) {
@@ -40,7 +40,7 @@ class DdpBackward : public ::testing::TestWithParam<Setting> {
  protected:
   const std::string& engine() const { return GetParam().engine; }
   Branches make_branches() const { return Branches(GetParam().large); }
-  // The gradient of one branch's weight when a single process uses it.
+  // Returns the gradient of one branch's weight if a single process uses it.
   at::Tensor branch_gradient(std::size_t index) const;
 };
 
@@ -73,7 +73,7 @@ TEST_P(DdpBackward, UnusedOnOneRankCountsAsZero) {
       DistributedDataParallel ddp(*model, group, options);
       for (int step = 0; step < 3; ++step) {
         model->zero_grad();
-        // Rank 0 uses 0 and 1, rank 1 uses 0; in the last step the other way round. Nobody uses 2.
+        // Rank 0 uses branches 0 and 1, rank 1 uses 0; the last step swaps them. No rank uses branch 2.
         const bool both = (group.rank() == 0) == (step < 2);
         ddp.forward(model, input(), both ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{0})
             .backward();
@@ -141,7 +141,7 @@ TEST_P(DdpBackward, AStaticGraphLearnsFromTheFirstStep) {
   });
 }
 
-// Fails in backward while `armed`.
+// Throws in backward if `armed`.
 struct Failing : torch::autograd::Function<Failing> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, bool armed) {
     context->saved_data["armed"] = armed;
@@ -250,7 +250,7 @@ TEST_P(DdpBackward, BucketsAreLaunchedInOrderDuringBackward) {
   });
 }
 
-// Layers registered in the order of use get gradients last to first; these are used the other way round.
+// Layers registered in the order of use get gradients in reverse order; these are used in reverse.
 TEST_P(DdpBackward, BucketsAreRebuiltInTheOrderOfArrival) {
   run_ranks(engine(), 2, [&](const Group& group) {
     ModelTensors tensors;

@@ -1,4 +1,4 @@
-// What kinds of models and loops data parallelism takes as they are.
+// Models and loops that data parallelism supports without changes.
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/data.h>
@@ -42,7 +42,7 @@ struct OwnPartImpl : torch::nn::Module {
   at::Tensor own;
 };
 
-// Of another shape on every rank even.
+// An ignored parameter may even have another shape on every rank.
 TEST_P(DdpModels, IgnoredParametersAreTheRanksOwn) {
   run_ranks(GetParam(), 2, [&](const Group& group) {
     const int rank = group.rank();
@@ -53,9 +53,9 @@ TEST_P(DdpModels, IgnoredParametersAreTheRanksOwn) {
     EXPECT_EQ(model->own.sizes(), (at::IntArrayRef{rank + 1}));
     const at::Tensor input = torch::full({1, 2}, 1.0F + static_cast<float>(rank));
     ddp.forward(*model, input).sum().backward();
-    // Its gradient is this rank's alone: the sum of what the shared layer gave.
+    // The gradient of the rank's own parameter is local: the sum of the shared layer's output.
     EXPECT_NEAR(model->own.grad()[0].item<double>(), model->shared(input).sum().item<double>(), 1e-5);
-    // The shared layer's is the mean: inputs 1 and 2 with factors 1 and 4.
+    // The gradient of the shared layer is the mean: inputs 1 and 2 with factors 1 and 4.
     EXPECT_NEAR(model->shared->weight.grad()[0][0].item<double>(), (1 * 1 + 2 * 4) / 2.0, 1e-5);
     options.ignored = {"other"};
     EXPECT_THROW(DistributedDataParallel(*model, group, options), UsageError);
@@ -77,7 +77,7 @@ TEST_P(DdpModels, LayoutsOtherThanContiguousKeepTheirStrides) {
   });
 }
 
-// One weight in two modules, and used twice in the graph.
+// A model with one weight in two modules, used twice in the graph.
 struct TiedImpl : torch::nn::Module {
   struct Half : torch::nn::Module {
     explicit Half(const at::Tensor& shared) { weight = register_parameter("weight", shared); }
@@ -163,7 +163,7 @@ TEST_P(DdpModels, BuffersFollowRankZeroBeforeForward) {
     forward(1).sum().backward();
     const at::Tensor local = model->running_mean.clone();
     {
-      // Under no_sync, and after a forward pass without gradients, nothing travels.
+      // Under no_sync, and after a forward pass without gradients, no buffers are broadcast.
       const NoSync guard = ddp.no_sync();
       ddp.before_forward();
     }
@@ -218,8 +218,8 @@ TEST_P(DdpModels, ATorchScriptModule) {
   });
 }
 
-// A generator and a discriminator with batch normalisation, two optimizers, and two forward passes of the
-// discriminator that share one backward pass.
+// A generator and a discriminator with batch normalisation and an optimizer each. Two forward passes of the
+// discriminator share one backward pass.
 struct Gan {
   Gan() {
     for (const auto& module : {generator.ptr(), discriminator.ptr()}) {
@@ -280,7 +280,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear output;
 };
 
-// As `Net model;` in public programs: no shared_ptr owns it.
+// The model is on the stack, as `Net model;` in public programs, without a shared_ptr.
 TEST_P(DdpModels, AModelOnTheStack) {
   run_ranks(GetParam(), 2, [&](const Group& group) {
     NetImpl model;

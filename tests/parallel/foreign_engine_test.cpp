@@ -1,4 +1,4 @@
-// Strategies ask an engine what it can do: one of somebody else gets the ways that it says it has.
+// Strategies follow the traits of an engine, including engines that a user has registered.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
@@ -15,7 +15,7 @@ void register_gloo_as(const std::string& name, const EngineTraits& traits) {
       name, [](const BackendRequest& request) { return make_backend("gloo", request); }, traits);
 }
 
-// Two gradients of 80 KB and their biases.
+// Trains a model with two gradients of 80 KB and their biases.
 std::size_t buckets_of_ddp(const std::string& engine) {
   std::size_t buckets = 0;
   run_ranks(2, engine, [&](Context& context) {
@@ -38,7 +38,7 @@ TEST(ForeignEngine, ReducesGradientsInPlaceWhereItHasRegisteredMemory) {
   EXPECT_EQ(buckets_of_ddp("gloo in place"), 3U) << "two large gradients, and the small ones";
 }
 
-// Where nothing goes on in the background, blocks need no queue with groups of its own.
+// An engine that does not work in the background needs no queue with groups of its own.
 TEST(ForeignEngine, IsNotGivenWorkForTheBackgroundThatItDoesNotHave) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   register_gloo_as("gloo in the background", {});

@@ -1,5 +1,5 @@
-// local_sgd against what its papers say, written down in a few lines of torch in one thread: replicas that
-// step alone, their mean, and PyTorch's SGD with Nesterov's momentum as the outer optimizer.
+// Compares local_sgd with its papers, reproduced in a few lines of torch in one thread: replicas that take
+// local steps, their mean, and PyTorch's SGD with Nesterov momentum as the outer optimizer.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim/adamw.h>
@@ -19,7 +19,7 @@ using Values = std::vector<at::Tensor>;
 
 constexpr double kRate = 0.1;
 
-// The same weights in every call but for `shift`.
+// Returns a model with the same weights in every call, plus `shift`.
 Net make_net(double shift = 0) {
   auto net = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(3, 5), torch::nn::Tanh(),
                                                          torch::nn::Linear(5, 2));
@@ -32,7 +32,7 @@ Net make_net(double shift = 0) {
   return net;
 }
 
-// The loss of the batch that `rank` has in `step`.
+// Returns the loss of the batch of `rank` in `step`.
 at::Tensor loss_of(Net& net, int rank, int step) {
   const at::Tensor x = torch::sin(torch::arange(12, torch::kDouble).view({4, 3}) * (1 + rank) + step);
   return net->forward(x).pow(2).mean();
@@ -50,12 +50,12 @@ void expect_near(const Values& result, const Values& expected, double tolerance 
     EXPECT_LE((result[i] - expected[i]).abs().max().item<double>(), tolerance) << "parameter " << i;
 }
 
-// One rank's training, step by step.
+// Training of one rank, step by step.
 class Replica {
  public:
   Replica(const Context& context, const LocalSgdOptions& options, double momentum = 0)
       : rank_(context.rank()),
-        net_(make_net(context.rank())),  // rank 0's weights are everybody's
+        net_(make_net(context.rank())),  // all ranks get the weights of rank 0
         strategy_(all_strategies().make("local_sgd", context, options)),
         model_(strategy_->prepare(net_)),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate).momentum(momentum)) {}
@@ -87,7 +87,7 @@ class Replica {
   StepTotals totals_;
 };
 
-// Each rank's values after `steps` steps.
+// Returns each rank's values after `steps` steps.
 std::vector<Values> train_ranks(int ranks, const LocalSgdOptions& options, int steps) {
   std::vector<Values> results(static_cast<std::size_t>(ranks));
   run_ranks(ranks, "native", [&](Context& context) {
@@ -98,7 +98,7 @@ std::vector<Values> train_ranks(int ranks, const LocalSgdOptions& options, int s
   return results;
 }
 
-// What the papers say: replicas that take steps alone.
+// The papers' algorithm: replicas that take steps alone.
 struct Reference {
   explicit Reference(int ranks) {
     for (int rank = 0; rank < ranks; ++rank) nets.push_back(make_net());
@@ -140,7 +140,7 @@ TEST(LocalSgd, AveragesReplicasOnceInAPeriod) {
   }
   const std::vector<Values> results = train_ranks(3, {.sync_period = 3}, 8);
   for (std::size_t rank = 0; rank < 3; ++rank) expect_near(results[rank], values_of(reference.nets[rank]));
-  // Two steps after the last average the replicas are different ones again.
+  // Two steps after the last average the replicas differ again.
   EXPECT_GT((results[0][0] - results[1][0]).abs().max().item<double>(), 1e-3);
 }
 
@@ -175,8 +175,8 @@ struct ThreeLayers : torch::nn::Module {
   torch::nn::Linear used, used_by_one, unused;
 };
 
-// The parameters of a layer that one rank uses get the mean over all ranks; those that nobody uses stay,
-// whatever the optimizer does with a gradient of zero.
+// Parameters of a layer that one rank uses get the mean over all ranks. Unused parameters do not change,
+// whatever the optimizer does with a zero gradient.
 TEST(LocalSgd, SynchronousStepsLeaveWhatNoRankUses) {
   run_ranks(2, "native", [](Context& context) {
     const auto net = std::make_shared<ThreeLayers>();
@@ -229,7 +229,8 @@ TEST(LocalSgd, DiLoCoIsPyTorchsNesterovOnTheMeanDifference) {
 }
 
 TEST(LocalSgd, FragmentsAreAveragedAtTimesOfTheirOwn) {
-  // Two fragments of a period of four: the first after steps 2, 6, ..., the second after 4, 8, ...
+  // Two fragments in a period of four: the first is averaged after steps 2, 6, ..., the second after 4, 8,
+  // ...
   const std::vector<Values> second = train_ranks(2, {.sync_period = 4, .fragments = 2}, 2);
   const std::vector<Values> fourth = train_ranks(2, {.sync_period = 4, .fragments = 2}, 4);
   const auto equal = [](const std::vector<Values>& results, std::size_t parameter) {
@@ -242,7 +243,7 @@ TEST(LocalSgd, FragmentsAreAveragedAtTimesOfTheirOwn) {
 }
 
 TEST(LocalSgd, WithADelayStepsUnderAnAverageAreKept) {
-  // The average is sent after the third step and counts after the fifth.
+  // The average is started after the third step and applied after the fifth.
   Reference reference(2);
   std::vector<Values> sent;
   Values mean;
@@ -260,7 +261,7 @@ TEST(LocalSgd, WithADelayStepsUnderAnAverageAreKept) {
   }
 }
 
-// Every kind of average; with a delay some are under way after most steps.
+// All kinds of averages; with a delay, some are in flight after most steps.
 const std::vector<LocalSgdOptions> kWays = {
     {.sync_period = 4},
     {.sync_period = 4, .outer = "diloco", .fragments = 2},
@@ -281,7 +282,7 @@ TEST(LocalSgd, EvaluationSeesTheMeanAndTrainingGoesOnUnchanged) {
         replica.model().unshard();
         Values& mine = shown[static_cast<std::size_t>(context.rank())] = values_of(replica.net());
         replica.model().communication_state();
-        replica.model().unshard();  // once more changes nothing
+        replica.model().unshard();  // a repeated call changes nothing
         expect_near(values_of(replica.net()), mine, 0);
         barrier(context.world());
         expect_near(shown[0], shown[1], 0);
@@ -304,7 +305,7 @@ TEST(LocalSgd, GoesOnFromItsSavedState) {
     for (const int saved_at : {6, 7}) {
       SCOPED_TRACE("way " + std::to_string(way) + ", saved at " + std::to_string(saved_at));
       std::vector<CommunicationState> states(2);
-      Values saved;  // the model of the checkpoint
+      Values saved;  // the checkpoint's model
       run_ranks(2, "native", [&](Context& context) {
         Replica replica(context, kWays[way]);
         replica.train(saved_at);
@@ -314,7 +315,7 @@ TEST(LocalSgd, GoesOnFromItsSavedState) {
       });
       run_ranks(2, "native", [&](Context& context) {
         Replica replica(context, kWays[way]);
-        replica.train(saved_at);  // so that batches go on
+        replica.train(saved_at);  // so that the batches continue
         load(replica, saved);
         EXPECT_EQ(replica.model().restore_communication(states), "");
         replica.model().parts().reload_shards();
@@ -325,7 +326,7 @@ TEST(LocalSgd, GoesOnFromItsSavedState) {
   }
 }
 
-// Weights from elsewhere are not changed by an average that was under way.
+// An average in flight does not change weights that are loaded from elsewhere.
 TEST(LocalSgd, GoesOnFromOtherWeightsThatAreLoaded) {
   run_ranks(2, "native", [](Context& context) {
     Replica replica(context, {.sync_period = 4, .sync_delay = 3});
@@ -358,7 +359,7 @@ TEST(LocalSgd, OtherRanksGoOnFromTheMean) {
     expect_facts(lost, {"2 ranks", "3"});
     replica.model().parts().reload_shards();
     expect_near(values_of(replica.net()), saved, 0);
-    // The eighth step ends a period: all replicas are equal behind it.
+    // The eighth step ends a period, so all replicas are equal after it.
     replica.train(1);
     at::Tensor first = replica.net()->parameters()[3].detach().clone();
     broadcast(first, context.world());

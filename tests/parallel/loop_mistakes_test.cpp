@@ -1,6 +1,6 @@
-// Natural mistakes in training loops of one's own: under ddp, zero1 and zero3, on one host and between two,
-// each gives what one process gives, or an error that names the call to make. None is silent, crashes or
-// hangs.
+// Common mistakes in custom training loops. Under ddp, zero1 and zero3, on one host and between two, each
+// mistake gives the result of one process, or an error that names the call to make. None is silent, crashes
+// or hangs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,19 +31,19 @@ struct Layout {
   int hosts;
 };
 
-// The result of a row on a rank.
+// Result of one mistake on a rank.
 struct Outcome {
   bool is_right = true;
   bool is_named = false;
   std::string error = {};
 };
 
-// Fails unless what the program has done on this rank is right.
+// Fails unless the program's results on this rank are as expected.
 void expect_right(const Mistake& mistake, Program& program, const Alone& expected) {
   ASSERT_TRUE(mistake.alone != nullptr) << "no error";
   if (program.prepared) program.prepared->unshard();
   EXPECT_LT(parameter_difference(*program.model, *expected.model), 1e-9) << "silently other weights";
-  // Ranks may look at figures that others do not.
+  // Some ranks may read figures that others do not.
   if (!program.seen.empty() || program.context.rank() == 0) {
     ASSERT_EQ(program.seen.size(), expected.seen.size());
     for (std::size_t i = 0; i < program.seen.size(); ++i)
@@ -83,7 +83,7 @@ TEST_P(LoopMistakes, GiveWhatOneProcessGivesOrNameTheCall) {
   const std::vector<Mistake> mistakes = all_mistakes();
   const bool between_hosts = GetParam().hosts > 1;
   for (std::size_t first = 0; first < mistakes.size();) {
-    // A context serves until a row ends with an error.
+    // A context is used until a mistake ends with an error.
     std::vector<Outcome> outcomes(2);
     std::vector<std::size_t> last(2);
     run_ranks(
@@ -100,7 +100,7 @@ TEST_P(LoopMistakes, GiveWhatOneProcessGivesOrNameTheCall) {
     ASSERT_EQ(last[0], last[1]) << "an error of one rank alone: " << mistake.name;
     first = last[0] + 1;
     if (outcomes[0].is_right && outcomes[1].is_right) continue;
-    // A rank that waits for one with an error has lost a peer.
+    // A rank that waits for a failed one reports a lost peer.
     EXPECT_TRUE(outcomes[0].is_named || outcomes[1].is_named)
         << mistake.name << ": none of '" << join(mistake.named, "', '") << "' is in: " << outcomes[0].error
         << "\nnor in: " << outcomes[1].error;

@@ -1,5 +1,5 @@
-// kill -9 of a rank in the middle of a pipeline's step: all others name it. A part of the slots by default,
-// every slot of 1f1b on 2 to 4 ranks with RONDO_FAULTS=all (`make faults`).
+// Kills a rank with SIGKILL during a pipeline step: all other ranks name it. Runs a subset of the slots by
+// default, and every slot of 1f1b on 2 to 4 ranks with RONDO_FAULTS=all (`make faults`).
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMicroBatches = 4;
 
-// A layer that tells when its forward pass begins, and when its backward pass does.
+// A layer that reports the beginning of its forward and backward passes.
 struct WatchedLayerImpl : torch::nn::Module {
   explicit WatchedLayerImpl(std::function<void()> told) : visit(std::move(told)) {
     linear = register_module("linear", torch::nn::Linear(8, 8));
@@ -37,7 +37,7 @@ TORCH_MODULE(WatchedLayer);
 struct Slot {
   int ranks = 2;
   int victim = 0;
-  int number = 0;  // of the victim's computations in a step
+  int number = 0;  // index among the victim's computations in a step
 };
 
 std::string text(const Slot& slot) {
@@ -52,7 +52,7 @@ std::string text(const Slot& slot) {
   return "no such slot";
 }
 
-// Steps without end; the victim calls `strike` at its slot of the second one.
+// Runs steps forever; the victim calls `strike` in its slot of the second step.
 void train(const Slot& slot, int rank, const Context& context, const std::function<void()>& strike,
            const std::function<void()>& on_error) {
   int step = 0, computed = 0;

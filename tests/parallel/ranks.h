@@ -12,10 +12,10 @@
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"
 
-// Ranks as threads of this process, for tests of what communicates.
+// Ranks as threads of this process, for tests that communicate.
 namespace rondo::testing {
 
-// The engines that the matrix of tests runs over: those of this build.
+// Returns the engines of this build that the test matrix runs over.
 inline std::vector<std::string> engines() {
   std::vector<std::string> result;
   const std::vector<std::string> known = backend_names();
@@ -25,7 +25,7 @@ inline std::vector<std::string> engines() {
   return result;
 }
 
-// Values that depend on the seed only, whatever other threads draw.
+// Returns values that depend only on the seed, even if other threads draw numbers.
 inline at::Tensor random_tensor(at::IntArrayRef shape, std::uint64_t seed,
                                 at::ScalarType dtype = at::kDouble) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);

@@ -14,7 +14,7 @@
 namespace rondo::registry_test {
 namespace {
 
-// Command lines know of no other, and of each.
+// Command lines accept exactly the declared strategies.
 TEST(AllStrategies, AreAllDeclared) {
   std::set<std::string> declared;
   for (const Declaration& entry : declared_strategies()) declared.insert(entry.name);

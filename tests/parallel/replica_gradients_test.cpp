@@ -97,7 +97,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.replicas << " replicas, ops " << static_cast<int>(c.ops) << ", " << c.num_packs << " packs";
 }
 
-// The way of NCCL over an engine that takes CPU tensors.
+// Returns engines that run the NCCL path over an engine for CPU tensors.
 std::shared_ptr<ReplicaEngines> engines_for(CrossDeviceOps ops, ReplicaThreads& threads) {
   if (ops != CrossDeviceOps::nccl) return nullptr;
   return std::make_shared<ReplicaEngines>(threads, "native", std::chrono::minutes(1));
@@ -183,9 +183,9 @@ TEST(ReplicaGradients, EnginesReduceWhatIsDense) {
       {.ops = CrossDeviceOps::nccl, .engines = engines_for(CrossDeviceOps::nccl, threads)});
   first.rows->forward(torch::tensor({0, 2})).sum().backward();
   second.rows->forward(torch::tensor({2, 5})).sum().backward();
-  // Only one has it, and with strides of its own.
+  // Only one replica has this gradient, and its strides are not contiguous.
   first.linear->weight.mutable_grad() = torch::arange(6, torch::kFloat).view({2, 3}).t();
-  // Samples that do not count may have any gradient.
+  // Gradients of samples that do not count may have any value.
   first.linear->bias.mutable_grad() = torch::full({3}, 2.0);
   second.linear->bias.mutable_grad() = torch::full({3}, std::nan(""));
   threads.run([&](int replica) { gradients.combine(replica == 0 ? 2 : 0); });

@@ -1,4 +1,4 @@
-// parameter_server against what one process computes: workers and servers as threads.
+// Compares parameter_server with training in one process; workers and servers are threads.
 #include "rondo/parallel/server/server_strategy.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using Net = std::shared_ptr<torch::nn::SequentialImpl>;
 
 constexpr int kSteps = 12;
 
-// Servers as threads, and what reaches them.
+// Servers as threads, and the options to connect to them.
 class Servers {
  public:
   explicit Servers(int count = 1) {
@@ -133,7 +133,7 @@ TEST(ServerStrategy, PushesAGradientWhileBackwardGoesOn) {
   servers.options.server.workers = 2;
   const auto strategy = servers.strategy();
   const Net net = make_net();
-  std::function<void()> in_backward;  // between the last layer's gradients and the first's
+  std::function<void()> in_backward;  // called between the gradients of the last layer and of the first
   const auto forward = [net, &in_backward](const at::Tensor& x) {
     const at::Tensor first = net->ptr(0)->as<torch::nn::Linear>()->forward(x);
     if (first.requires_grad())
@@ -163,7 +163,7 @@ TEST(ServerStrategy, PushesAGradientWhileBackwardGoesOn) {
   };
   training->train_step(std::vector{batch_of(1, 0, 8)}, {});
   EXPECT_TRUE(seen);
-  // Where somebody looks at gradients first, they wait for the end.
+  // Gradients that are read before the step are pushed at its end.
   training->prepared().unshard();
   const std::vector<float> before = weight_of(2);
   in_backward = [&] { EXPECT_EQ(weight_of(2), before); };
@@ -185,7 +185,7 @@ TEST(ServerStrategy, InSynchronousModeIsTrainingOnTheJointBatch) {
         const auto strategy = servers.strategy(w);
         const auto training = strategy->prepare(Recipe{.model = model_of(nets[w]), .optimizer = make});
         EXPECT_EQ(strategy->num_replicas_in_sync(), 2);
-        // Unequal shares: the mean is over samples.
+        // Uses unequal shares: the mean is over samples.
         for (int step = 0; step < kSteps; ++step)
           training->train_step(std::vector{w == 0 ? batch_of(step, 0, 3) : batch_of(step, 3, 5)}, {});
         training->prepared().unshard();

@@ -1,5 +1,5 @@
-// A loop of prepare, forward, backward and step under every strategy with one replica a process gives bit for
-// bit what the loop with begin_step() and finish_backward() gives.
+// Compares, bit for bit, a loop of prepare, forward, backward and step with a loop that also calls
+// begin_step() and finish_backward(), under every strategy with one replica per process.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -97,7 +97,7 @@ TEST(ShortLoop, NamesAStepThatIsForgotten) {
       mean_loss(prepared->forward(model, batch.input), batch).backward();
       testing::expect_facts(testing::message_of<UsageError>([&] { prepared->forward(model, batch.input); }),
                             {"step(optimizer)", "not optimizer.step()", "no_sync()", "finish_backward()"});
-      // Two forward passes before one backward pass are one pass.
+      // Two forward passes before one backward pass count as one pass.
       prepared->step(optimizer);
       optimizer.zero_grad();
       const at::Tensor first = prepared->forward(model, batch.input);

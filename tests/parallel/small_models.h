@@ -6,14 +6,14 @@
 
 #include "tests/parallel/ranks.h"
 
-// Models, data and the one-process oracle that tests of data parallelism share. Everything is float64, so
-// that the oracle holds to rounding.
+// Models, data and the one-process reference for tests of data parallelism. Everything is float64, so that
+// results agree up to rounding.
 namespace rondo::testing {
 
 inline constexpr double kTolerance = 1e-12;
 
-// A matrix of tests runs over engines, and over models whose gradients are below or above 64 KiB: the native
-// engine reduces large gradients where they lie and copies small ones.
+// A setting of the test matrix: an engine, and gradients below or above 64 KiB. The native engine reduces
+// large gradients in place and copies small ones.
 struct Setting {
   std::string engine;
   bool large;
@@ -54,7 +54,7 @@ struct Batch {
   at::Tensor target;
 };
 
-// The joint batch of one step; a rank takes its rows.
+// Returns the joint batch of one step, of which each rank takes some rows.
 inline Batch joint_batch(std::int64_t samples, std::uint64_t step) {
   return {random_tensor({samples, 6}, 1000 + step), random_tensor({samples, 4}, 2000 + step)};
 }
@@ -63,7 +63,7 @@ inline Batch rows(const Batch& batch, std::int64_t begin, std::int64_t count) {
   return {batch.input.narrow(0, begin, count), batch.target.narrow(0, begin, count)};
 }
 
-// Rows of this rank when all have the same number.
+// Returns the rows of this rank if all ranks have the same number.
 inline Batch my_rows(const Batch& batch, const Group& group) {
   const std::int64_t count = batch.input.size(0) / group.size();
   return rows(batch, group.rank() * count, count);
@@ -73,7 +73,7 @@ inline at::Tensor mean_loss(const at::Tensor& output, const Batch& batch) {
   return torch::mse_loss(output, batch.target);
 }
 
-// Largest difference between the parameters, and between the gradients where both are defined.
+// Returns the largest difference between the parameters.
 inline double parameter_difference(const torch::nn::Module& a, const torch::nn::Module& b) {
   double largest = 0;
   const auto left = a.parameters();

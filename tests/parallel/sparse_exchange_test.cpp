@@ -1,5 +1,5 @@
-// Sparse gradients under ddp against one process on the joint batch: by rows, dense where that is less, and
-// what ranks have none of.
+// Compares sparse gradients under ddp with one process on the joint batch: exchanged by rows, converted to
+// dense where that takes fewer bytes, and missing on some ranks.
 #include "rondo/parallel/ddp/sparse_exchange.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing;
 
-// Looks words up in a table of `rows`, beside a bag of the same words and a dense head.
+// Looks up words in a table of `rows`, and sums a bag of the same words; with a dense head.
 struct WordsImpl : torch::nn::Module {
   explicit WordsImpl(bool sparse, std::int64_t rows = 400)
       : table(register_module("table",
@@ -39,7 +39,7 @@ at::Tensor ids_of(int step, std::int64_t samples, std::int64_t rows) {
   return (torch::arange(samples * 2) * 7 + 3 * step).view({samples, 2}) % rows;
 }
 
-// Unequal parts of a batch of 9: rank 0 takes 2, the others share the rest.
+// Returns unequal parts of a batch of 9: rank 0 takes 2, the others share the rest.
 std::pair<std::int64_t, std::int64_t> part_of(int rank, int ranks) {
   if (rank == 0) return {0, ranks == 1 ? 9 : 2};
   const std::int64_t each = 7 / (ranks - 1);
@@ -62,7 +62,7 @@ std::vector<at::Tensor> trained_alone(std::int64_t rows, int steps) {
   return model->parameters();
 }
 
-// Of a table of many rows they travel as rows, of one of few the dense gradient does.
+// Gradients of a table with many rows are exchanged as rows, those of a table with few rows as dense.
 TEST_P(SparseGradients, TrainAsOnTheJointBatch) {
   constexpr int kSteps = 4;
   for (const std::int64_t rows : {400, 12}) {
@@ -120,7 +120,7 @@ TEST_P(SparseGradients, AccumulateAndLeaveOutRanksWithoutThem) {
     EXPECT_LT(largest_difference(model->table->weight.grad().to_dense(), other->table->weight.grad() / 2),
               1e-12);
 
-    // Only rank 0 looks words up.
+    // Only rank 0 looks up words.
     model->zero_grad();
     at::Tensor hidden = torch::ones({3, 4}, at::kDouble);
     if (group.rank() == 0) hidden = hidden + model->table(ids_of(0, 3, 400)).mean(1);

@@ -19,7 +19,7 @@ at::Tensor leaf(at::IntArrayRef shape, std::uint64_t seed) {
   return random_tensor(shape, seed).requires_grad_();
 }
 
-// Two layers, a norm, a parameter that is added, and one that nothing uses.
+// Two layers, a norm, a parameter that is added, and an unused parameter.
 struct Net {
   at::Tensor first = leaf({5, 4}, 1), bias = leaf({5}, 2), scale = leaf({5}, 3), second = leaf({3, 5}, 4),
              unused = leaf({2}, 5);
@@ -39,14 +39,14 @@ void expect_same(const Tensors& result, const Tensors& expected) {
   }
 }
 
-// Takes the parameters' gradients away and puts them behind those of the inputs.
+// Moves the parameters' gradients to the end of those of the inputs.
 Tensors with_gradients_of(const Tensors& parameters, Tensors of_inputs) {
   for (const at::Tensor& parameter : parameters)
     of_inputs.push_back(std::exchange(parameter.mutable_grad(), {}));
   return of_inputs;
 }
 
-// Of inputs, then of parameters.
+// Returns the gradients of the inputs, then of the parameters.
 Tensors at_once(const std::function<at::Tensor(const at::Tensor&)>& net, const at::Tensor& x,
                 const Tensors& parameters, const at::Tensor& gradient) {
   return with_gradients_of(parameters, SplitBackward({net(x)}, {x}, parameters).gradients({gradient}));
@@ -64,7 +64,7 @@ TEST(SplitBackward, GivesTheSameInTwoParts) {
   const Net net;
   const at::Tensor gradient = random_tensor({6, 3}, 9);
   const at::Tensor x = leaf({6, 4}, 8);
-  // `bias` is used twice: the second part goes over the whole graph.
+  // `bias` is used twice, so the second part runs over the whole graph.
   expect_same(in_parts(net, x, net.parameters(), gradient), at_once(net, x, net.parameters(), gradient));
 }
 
@@ -102,14 +102,15 @@ TEST(SplitBackward, AddsToTheGradientsThatAreThere) {
   }
 }
 
-// Between the parts only what the second one needs is kept: inputs of products, and what arrived at them.
+// Between the parts only the tensors for the second one are kept: inputs of products, and the gradients that
+// arrived there.
 TEST(SplitBackward, FreesWhatOnlyTheInputsNeeded) {
   track_cpu_allocations();
   const at::Tensor weight = leaf({64, 64}, 1), x = leaf({64, 64}, 3);
   const std::uint64_t bytes = x.nbytes();
   MemoryTracker& memory = replica_memory_tracker();
   const std::uint64_t before = memory.total();
-  // The product keeps x; each tanh keeps its result.
+  // The product saves x; each tanh saves its result.
   SplitBackward split({torch::tanh(torch::tanh(torch::tanh(at::linear(x, weight))))}, {x}, {weight});
   EXPECT_EQ(memory.total() - before, 3 * bytes);
   split.input_gradients({at::Tensor()});
@@ -127,7 +128,7 @@ TEST(SplitBackward, HoldsOneGradientBesideTheSums) {
   MemoryTracker& memory = replica_memory_tracker();
   for (const bool whole : {true, false}) {
     std::uint64_t before = 0;
-    for (int i = 0; i < 2; ++i) {  // the sums are there when the second one begins
+    for (int i = 0; i < 2; ++i) {  // the sums exist when the second pass begins
       at::Tensor values = x;
       for (const at::Tensor& weight : weights) values = at::linear(values, weight);
       SplitBackward backward({values}, {x}, weights);

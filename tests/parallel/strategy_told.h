@@ -10,7 +10,7 @@
 
 namespace rondo::testing {
 
-// Any strategy, told what strategies by unit are told, as far as that concerns it: for tests of them all.
+// Returns any strategy, with those of the given options that it supports.
 inline std::unique_ptr<Strategy> make_strategy(const std::string& name, const Context& context,
                                                const ShardedOptions& options,
                                                const DdpOptions& buckets = {}) {

@@ -1,4 +1,4 @@
-// Strategies on some of the ranks: two groups of one job train different things at the same time.
+// Strategies on some of the ranks: two groups of one job train different models at the same time.
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
@@ -13,7 +13,7 @@ struct Half {
   TrainingPlan plan;
 };
 
-class SubGroup : public ::testing::TestWithParam<std::vector<int>> {};  // hosts of the ranks
+class SubGroup : public ::testing::TestWithParam<std::vector<int>> {};  // host of each rank
 
 INSTANTIATE_TEST_SUITE_P(Hosts, SubGroup, ::testing::Values(std::vector<int>{}, std::vector<int>{0, 0, 1, 1}),
                          [](const auto& info) { return info.param.empty() ? "one" : "two"; });
@@ -30,7 +30,7 @@ TEST_P(SubGroup, EachTrainsAsAJobOfItsOwn) {
         for (const Half& half : halves) groups.push_back(context.new_group(half.ranks));
         const std::size_t mine = groups[0].member() ? 0 : 1;
         EXPECT_THROW(context.within(groups[1 - mine]), UsageError);
-        // Twice: the second one's groups do not meet the first one's.
+        // Runs twice, to check that the second round's groups do not interfere with the first's.
         for (int round = 0; round < 2; ++round) {
           Context part = context.within(groups[mine]);
           EXPECT_EQ(part.world_size(), 2);

@@ -1,4 +1,4 @@
-// Strategy tpu: which torus, and that messages go to neighbours only.
+// Strategy tpu: choice of the torus, and messages between neighbours only.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
@@ -28,7 +28,7 @@ TEST(Torus, IsAsToldOrThatOfTheSliceOrAsSquareAsItGets) {
   EXPECT_EQ(shape("auto", 7), std::pair(1, 7));
   EXPECT_EQ(shape("auto", 16, {{"TPU_TOPOLOGY", "2x8"}}), std::pair(2, 8));
   EXPECT_EQ(shape("auto", 16, {{"TPU_TOPOLOGY", "2x1x8"}}), std::pair(2, 8));
-  EXPECT_EQ(shape("auto", 4, {{"TPU_TOPOLOGY", "2x8"}}), std::pair(2, 2));  // a rank for each host
+  EXPECT_EQ(shape("auto", 4, {{"TPU_TOPOLOGY", "2x8"}}), std::pair(2, 2));  // one rank per host
   expect_facts(message_of<UsageError>([&] { shape("2x3", 4); }), {"torus 2x3", "6", "4"});
   for (const char* bad : {"2", "2x2x1", "0x4", "2x", "x2", "two"})
     expect_facts(message_of<UsageError>([&] { shape(bad, 4); }), {"torus", bad});
@@ -43,7 +43,7 @@ TEST(Torus, OfAnotherSizeIsRefusedBeforeAnythingIsMade) {
   });
 }
 
-// Counts who sends to whom, and how many all-reduces of gradients there are.
+// Records which rank sends to which.
 class Spy final : public c10d::Backend {
  public:
   struct Log {
@@ -137,7 +137,7 @@ TEST(Torus, EncodingsGiveTheMeanWithinTheCodecsBoundTheSameEverywhere) {
   });
 }
 
-// Gradients that no codec encodes are averaged as they are.
+// Gradients that a codec does not encode are averaged without it.
 TEST(Torus, DoubleGradientsUnderACodecAreTheMean) {
   run_ranks(4, "native", [](Context& context) {
     torch::nn::Linear model(30, 5);

@@ -1,4 +1,4 @@
-// Two jobs in one process, side by side as threads: neither notices the other.
+// Two jobs in one process run concurrently as threads and do not affect each other.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -26,7 +26,7 @@ std::vector<Job> jobs() {
           {"zero2", "gloo", 2, {.steps = 5}}};
 }
 
-// What training leaves on each rank.
+// Trained parameters of each rank.
 using Results = std::vector<std::vector<at::Tensor>>;
 
 Results train(const Job& job, const std::function<void(Context&)>& between = {}) {
@@ -60,14 +60,14 @@ TEST(TwoContexts, JobsInOneProcessTrainAsIfTheyWereAlone) {
     const Job job = jobs()[static_cast<std::size_t>(number)];
     together[static_cast<std::size_t>(number)] = train(job, [&](Context& context) {
       const at::Tensor own = at::empty({1000});
-      everyone.arrive_and_wait();  // all models, optimizers and these are there
+      everyone.arrive_and_wait();  // all models, optimizers and these tensors exist
       const MemoryUsage usage = replica_memory_tracker().usage();
       EXPECT_GE(total_of(usage.of_unit(job.strategy)), 4000U);
       for (const Job& other : jobs()) {
         if (other.strategy == job.strategy) continue;
         EXPECT_EQ(total_of(usage.of_unit(other.strategy)), 0U) << other.strategy << " in " << job.strategy;
       }
-      // One rank's limit holds for nobody else.
+      // A rank's memory limit applies to no other rank.
       if (number == 0 && context.rank() == 1)
         replica_memory_tracker().set_limit(Bytes{usage.total} + KiB(100));
       everyone.arrive_and_wait();
@@ -86,7 +86,7 @@ TEST(TwoContexts, JobsInOneProcessTrainAsIfTheyWereAlone) {
   }
 }
 
-// One thread with a context of each job: it says for which it works.
+// One thread has a context of each job and selects one by enter().
 TEST(TwoContexts, AThreadSaysForWhichContextItWorks) {
   track_cpu_allocations();
   const Context first = init({.backend = "native"});

@@ -23,7 +23,7 @@ std::vector<at::Tensor> sparse_weights(const torch::nn::Module& model) {
   return weights;
 }
 
-// The options that must be equal on all ranks, a line each.
+// Returns the options that must be equal on all ranks, one line per option.
 std::vector<std::string> option_lines(const DdpOptions& options) {
   const auto size = [](const std::optional<Bytes>& bytes) { return bytes ? to_string(*bytes) : "default"; };
   std::vector<std::string> lines = {str("bucket_bytes = ", size(options.bucket_bytes)),
@@ -112,7 +112,7 @@ void DistributedDataParallel::before_forward() {
                                .broadcasts_buffers = broadcasts,
                                .samples = std::exchange(state.samples, std::nullopt)});
     if (state.join->throw_on_early_termination) throw_if_a_rank_has_ended(*state.announcement);
-    // Rank 0 may have no batch of its own any more, and then no fresh statistics.
+    // Rank 0 may have run out of batches, and then has no up-to-date statistics.
     if (broadcasts) {
       state.announcement->ranks();
       source = state.announcement->last_active().front();

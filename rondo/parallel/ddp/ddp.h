@@ -26,12 +26,12 @@ namespace rondo {
 
 class GradientReducer;
 
-// While one lives, backward passes accumulate gradients on this rank only; the first backward pass after it
-// reduces the accumulated sum. Guards nest.
+// A guard during whose lifetime backward passes accumulate gradients on this rank only. The first backward
+// pass after it reduces the accumulated sum. Guards nest.
 class [[nodiscard]] NoSync {
  public:
   ~NoSync();
-  // The moved-from object does nothing any more.
+  // The moved-from object has no effect.
   NoSync(NoSync&&) noexcept = default;
   NoSync& operator=(NoSync&&) = delete;
 
@@ -42,8 +42,8 @@ class [[nodiscard]] NoSync {
   std::shared_ptr<GradientReducer> reducer_;
 };
 
-// Data parallelism: every rank holds the whole model and computes on its own batch; backward passes leave the
-// averaged gradient in `.grad` on every rank, overlapping communication with computation. The model is not
+// Data parallelism: every rank holds the whole model and computes on its own batch. Backward passes leave the
+// averaged gradient in `.grad` on every rank, and overlap communication with computation. The model is not
 // changed:
 //
 //   rondo::DistributedDataParallel ddp(*model, context.world());
@@ -54,35 +54,36 @@ class [[nodiscard]] NoSync {
 //     optimizer.step();
 //   }
 //
-// Averaging rule: gradient = sum_r n_r g_r / sum_r n_r, where n_r is what rank r gave to set_local_samples
-// for this step; without it all ranks weigh the same. g_r is what rank r accumulated in `.grad` since it was
-// last cleared. Sparse gradients (Embedding and EmbeddingBag with sparse(true)) travel by rows.
+// Averaging rule: gradient = sum_r n_r g_r / sum_r n_r, where n_r is the argument of rank r's
+// set_local_samples() for this step. Without set_local_samples() all ranks have the same weight. g_r is the
+// sum that rank r accumulated in `.grad` since it was last cleared. Sparse gradients (Embedding and
+// EmbeddingBag with sparse(true)) are exchanged by rows.
 //
 // All ranks of the group must wrap the same model and run synchronised backward passes in the same order. One
-// thread uses an object; it must outlive backward passes in progress, and the model's tensors outlive it or
-// not as they like. On a group of one rank everything here is a no-op. docs/ddp.md tells the rules in full.
+// thread uses an object. The object must outlive backward passes in progress, and keeps references to the
+// model's tensors. On a group of one rank all functions are no-ops. docs/ddp.md has the complete rules.
 class DistributedDataParallel {
  public:
-  // Collective. Compares the model across ranks and gives all of them rank 0's parameters and buffers.
+  // Compares the model across ranks and copies rank 0's parameters and buffers to all ranks. Collective.
   // Parameters that do not require gradients now are never reduced; backward() throws UsageError naming one
-  // that does later. Throws MismatchError on every rank naming
-  // the first parameter, buffer or option that differs and both sides; UsageError when this rank is not in
-  // the group or nothing requires a gradient.
+  // that requires them later. Throws MismatchError on every rank, with the first parameter, buffer or option
+  // that differs and both values. Throws UsageError if this rank is not in the group or no parameter requires
+  // a gradient.
   DistributedDataParallel(const torch::nn::Module& model, const Group& group, const DdpOptions& options = {});
-  // Of a TorchScript module.
+  // Like above, for a TorchScript module. It has no sparse gradients.
   DistributedDataParallel(const torch::jit::Module& model, const Group& group,
                           const DdpOptions& options = {});
-  // Of any parameters and buffers. `sparse` are the parameters whose gradients are sparse, the same on all
-  // ranks: of a module those of its layers with sparse(true), of a TorchScript module none.
+  // Like above, for any parameters and buffers. `sparse` lists the parameters with sparse gradients, the same
+  // on all ranks. For a module these are the weights of its layers with sparse(true).
   DistributedDataParallel(ModelTensors tensors, const Group& group, const DdpOptions& options = {},
                           const std::vector<at::Tensor>& sparse = {});
   ~DistributedDataParallel();
-  // The moved-from object may be destroyed or assigned to; every other call throws UsageError.
+  // Leaves an object that may be destroyed or assigned to; all other calls throw UsageError.
   DistributedDataParallel(DistributedDataParallel&&) noexcept;
-  DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;  // likewise
+  DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;  // see the move constructor
 
-  // before_forward() and then the model's own forward. `model` is a module, a module holder or a pointer to
-  // one. Throws UsageError where that fails and an input is on another device than the model.
+  // Calls before_forward() and then the model's own forward. `model` is a module, a module holder or a
+  // pointer to one. Throws UsageError if forward fails and an input is on another device than the model.
   template <class Model, class... Inputs>
   decltype(auto) forward(Model&& model, Inputs&&... inputs) {
     const std::initializer_list<std::optional<c10::Device>> devices = {device_of(inputs)...};
@@ -99,58 +100,63 @@ class DistributedDataParallel {
     }
   }
 
-  // For who calls the model directly: collective where the model has buffers to broadcast (the first forward
-  // pass and each one after a synchronised training pass, as in PyTorch) and inside with_join.
+  // Prepares a forward pass; call it before a forward pass that bypasses forward(). Collective inside
+  // with_join, and if the model has buffers to broadcast: in the first forward pass and in each one after a
+  // synchronised training pass, as in PyTorch.
   void before_forward();
 
-  // Gradients stay local while the result lives. Put forward and backward inside it.
+  // Returns a guard during whose lifetime gradients stay local. Run forward and backward within it.
   NoSync no_sync();
 
-  // Samples behind this rank's gradients in the next synchronised backward pass; for gradient accumulation
-  // those of all its passes. May be 0. If any rank calls it for a step all must, at the same place of the
-  // step. Best before the forward pass, so that the numbers travel while it computes; inside with_join it
-  // must be there.
+  // Sets the number of samples that this rank's gradients are computed from in the next synchronised backward
+  // pass. With gradient accumulation it is the sum over all its passes. May be 0. If any rank calls it for a
+  // step, all ranks must, at the same place of the step. Call it before the forward pass, so that the
+  // exchange overlaps with computation; inside with_join this is required. Throws UsageError if `samples` is
+  // negative.
   void set_local_samples(std::int64_t samples);
 
-  // As optimizer.step(closure), for an optimizer that evaluates the loss itself, such as LBFGS. `closure`
-  // clears the gradients, makes one forward and backward pass and returns this rank's mean loss. The
-  // optimizer is given the mean over all ranks, weighted as the gradients are, and so is the caller. All
-  // ranks then decide alike; optimizer.step(closure) would have each decide by its own loss. Collective.
-  // Throws UsageError for a closure whose backward pass does not synchronise, and inside with_join.
+  // Calls optimizer.step(closure) for an optimizer that evaluates the loss itself, such as LBFGS. `closure`
+  // clears the gradients, runs one forward and backward pass and returns this rank's mean loss. The optimizer
+  // and the caller get the mean over all ranks, weighted as the gradients are, so that all ranks make the
+  // same decisions. Collective. Throws UsageError if the closure's backward pass does not synchronise, and
+  // inside with_join.
   at::Tensor step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
 
-  // For a rank that has nothing to do a backward pass on while the others do one: contributes what `.grad`
-  // holds (zeros if undefined) and receives the average. Call set_local_samples(0) before, as the others call
-  // it with their numbers.
+  // Takes part in a backward pass of the other ranks without one on this rank. Contributes the content of
+  // `.grad` (zeros if undefined) and receives the average. Call set_local_samples(0) before, if the other
+  // ranks call it.
   void synchronize_without_backward();
 
-  // Hands the gradients' communication to `hook` (comm_hook.h; ready-made ones in hooks/). Collective, before
-  // the first backward pass, once. The native engine's reduction in place gives way to buckets. Throws
-  // UsageError when called a second time or too late, MismatchError on every rank when ranks give hooks of
-  // different names. On a group of one rank gradients stay as they are.
+  // Makes `hook` reduce the gradients (comm_hook.h; ready-made hooks are in hooks/). Collective; call it
+  // once, before the first backward pass. With a hook the native engine reduces buckets instead of gradients
+  // in place. Throws UsageError if called twice or too late, and MismatchError on every rank if the hooks'
+  // names differ. On a group of one rank the hook is not used.
   void register_comm_hook(CommHook hook);
 
-  // What later backward passes need to know of the earlier ones: the order in which gradients travel, and
-  // what the communication hook remembers of this rank's gradients (error feedback, PowerSGD's matrices).
-  // Each rank saves its own. Loaded before the first backward pass of a model with the same parameters and
-  // hook on as many ranks, a run goes on bit for bit as if it had not been interrupted. Copies; between
-  // backward passes. Empty on a group of one rank. Throws DataError when the state is of another model or
-  // hook; a part of the state that does not fit a bucket is found in the next backward pass.
+  // Returns a copy of the state that later backward passes depend on: the order in which gradients are
+  // reduced, and the communication hook's state for this rank (error feedback, PowerSGD's matrices). Each
+  // rank saves its own state. A run that loads it before the first backward pass continues bit for bit. That
+  // requires a model with the same parameters, the same hook and the same number of ranks. Call it between
+  // backward passes. Empty on a group of one rank.
   CommState communication_state() const;
-  // Goes on from what communication_state() gave on this rank; throws DataError where it does not fit.
+  // Restores the result of communication_state() on this rank. Throws DataError for the state of another
+  // model or hook. A part of the hook's state that does not fit a bucket is an error in the next backward
+  // pass.
   void load_communication_state(const CommState& state);
-  // Why load_communication_state would refuse a state, as "is of ..."; empty when it fits.
+  // Returns the reason why load_communication_state() would reject the state, as "is of ..."; empty if it
+  // fits.
   std::string communication_incompatibility(const CommState& state) const;
 
-  // When the buckets of the last synchronised backward pass were ready, launched and finished. Valid until
-  // the next.
+  // Returns the times at which the buckets of the last synchronised backward pass were ready, launched and
+  // finished. Valid until the next one.
   const BackwardTrace& last_backward() const;
 
-  const Group& group() const;  // whose ranks train together
+  // Returns the group whose ranks train together.
+  const Group& group() const;
 
-  // For the implementation (join.cpp).
+  // Internal state, for join.cpp and strategies.
   struct State;
-  State& state() const;  // what joins and strategies work with
+  State& state() const;  // returns the internal state
 
  private:
   template <class Input>
@@ -161,7 +167,7 @@ class DistributedDataParallel {
     }
     return {};
   }
-  // Throws UsageError in place of `error` where an input is on another device than the model.
+  // Throws UsageError instead of `error` if an input is on another device than the model.
   void refuse_other_device(std::initializer_list<std::optional<c10::Device>> inputs,
                            const c10::Error& error) const;
 

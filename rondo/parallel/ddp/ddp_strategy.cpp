@@ -29,7 +29,8 @@ class DdpModel final : public PreparedModel {
   DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options,
            CommHook hook)
       : module_(unprepared(std::move(module))), ddp_(*module_, group, options) {
-    // For a second backward pass in a step; one outside of a step would count all ranks' samples as equal.
+    // Serves a second backward pass in a step. A pass outside of a step throws, since it would weigh all
+    // ranks the same.
     if (StepAnnouncement* announcement = ddp_.state().announcement.get())
       announcement->offer_always([this] { return begun_step(); });
     if (!hook.run) return;
@@ -45,7 +46,8 @@ class DdpModel final : public PreparedModel {
     if (is_window_ && window_fingerprint_ != parameters_fingerprint()) throw UsageError(kStepInWindow);
     has_begun_ = true;
     no_sync_.reset();
-    if (!batch.discard_gradients) {  // such a pass is none of the step's
+    // A pass whose gradients are discarded is not part of the step.
+    if (!batch.discard_gradients) {
       announced_ = false;
       in_step_ = batch.synchronise;
       if (!batch.synchronise && !is_window_) window_fingerprint_ = parameters_fingerprint();
@@ -73,7 +75,7 @@ class DdpModel final : public PreparedModel {
     return announcement != nullptr ? announcement->totals() : mine_.totals;
   }
 
-  // The backward pass itself has waited for the gradients.
+  // The backward pass itself has already waited for the gradients.
   void finish_pass() override {
     if (!std::exchange(has_begun_, false)) {
       throw UsageError(
@@ -91,7 +93,7 @@ class DdpModel final : public PreparedModel {
 
   void apply_step(torch::optim::Optimizer& optimizer) override {
     if (is_window_) throw UsageError(kStepInWindow);
-    // Another optimizer's step is one of the same step.
+    // Steps of several optimizers after one pass count once.
     if (std::exchange(in_step_, false)) ++steps_;
     optimizer.step();
   }
@@ -113,14 +115,14 @@ class DdpModel final : public PreparedModel {
   }
 
  private:
-  // The whole model has rank 0's buffers, as the next step has them: what is validated is what is saved.
+  // The model's parts. Before validation and saving all ranks take rank 0's buffers, as the next step does.
   class Parts final : public UndividedModel {
    public:
     explicit Parts(DdpModel& model)
         : UndividedModel(*model.module_, model.ddp_.group(), {.optimizes_whole_model = true}),
           model_(model) {}
     void flush_for(ForwardPasses) override { share_buffers(); }
-    // What is ignored is the rank's own: nobody saves it, and it stays where the model moves.
+    // Ignored tensors are local to each rank: they are not saved, and are not released with the model.
     std::vector<Shard> shards() override {
       std::vector<Shard> shards;
       for (const auto& [name, tensor] : tensors().parameters)
@@ -138,7 +140,7 @@ class DdpModel final : public PreparedModel {
    private:
     const ModelTensors& tensors() { return model_.ddp_.state().tensors; }
     void share_buffers() {
-      const at::NoGradGuard no_gradients;  // the forward passes to come are not those of a step
+      const at::NoGradGuard no_gradients;  // these forward passes do not belong to a step
       model_.ddp_.before_forward();
     }
     DdpModel& model_;
@@ -166,15 +168,15 @@ class DdpModel final : public PreparedModel {
   std::shared_ptr<torch::nn::Module> module_;
   DistributedDataParallel ddp_;
   Parts parts_{*this};
-  std::optional<NoSync> no_sync_;         // within an accumulation window
-  RankStep mine_;                         // of the step that is under way
-  std::int64_t steps_ = 0;                // step() was called for
-  bool has_begun_ = false;                // begin_step() was called, and finish_backward() not since
-  bool in_step_ = false;                  // between begin_step() of a pass that synchronises and step()
-  bool is_window_ = false;                // the last begin_step() was of a pass that does not
-  std::uint64_t window_fingerprint_ = 0;  // of the parameters, when the window began
-  bool announced_ = false;                // since begin_step()
-  bool has_totals_ = false;               // of the last step that has any
+  std::optional<NoSync> no_sync_;         // set within an accumulation window
+  RankStep mine_;                         // announcement of the current step
+  std::int64_t steps_ = 0;                // number of steps taken
+  bool has_begun_ = false;                // whether begin_step() was called without finish_backward() since
+  bool in_step_ = false;                  // whether a pass that synchronises has begun since the last step()
+  bool is_window_ = false;                // whether the last pass begun does not synchronise
+  std::uint64_t window_fingerprint_ = 0;  // fingerprint of the parameters when the window began
+  bool announced_ = false;                // whether announce() was called since begin_step()
+  bool has_totals_ = false;               // whether the last step has totals
   bool synchronised_ = false;
   bool hook_remembers_ = false;
 };
@@ -197,7 +199,8 @@ std::unique_ptr<Strategy> DdpFolder::make(const std::string&, const Context& con
 }
 
 std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
-  // Between hosts the second half of each all-reduce can wait for the next forward pass (see ShardedModel).
+  // Between hosts, the all-gather half of each all-reduce can be deferred to the next forward pass (see
+  // ShardedModel).
   const bool spans_hosts = context().local_world_size() < context().world_size();
   if (spans_hosts && !make_hook_ && !options_.static_graph && options_.check_parameters_every == 0 &&
       options_.ignored.empty() && sparse_layers(*module).empty()) {

@@ -13,9 +13,10 @@ class DdpStrategy : public ProcessStrategy {
  public:
   using MakeHook = std::function<CommHook(const Context&)>;
 
-  // Throws UsageError for a codec that is not known, also where nothing has to travel.
+  // Throws UsageError for an unknown codec, even if no gradients are exchanged.
   DdpStrategy(Context context, const DdpStrategyOptions& options);
-  // A strategy of another name whose gradients travel as `hook` says, which is made for each prepared model.
+  // A strategy of another name that reduces gradients with the result of `hook`, called for each prepared
+  // model.
   DdpStrategy(std::string name, Context context, const DdpStrategyOptions& options, MakeHook hook);
   using ProcessStrategy::prepare;
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
@@ -23,7 +24,7 @@ class DdpStrategy : public ProcessStrategy {
 
  private:
   DdpStrategyOptions options_;
-  MakeHook make_hook_;  // null: by options_
+  MakeHook make_hook_;  // null if options_.codec is "none"
 };
 
 }  // namespace rondo

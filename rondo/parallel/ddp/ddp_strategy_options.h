@@ -13,22 +13,22 @@ namespace rondo {
 class Context;
 class Strategy;
 
-// Of strategy "ddp". Between hosts a unit's gradients are a bucket: there bucket_bytes, where it is given, is
-// what units are joined up to and cut into, and its default is block_bytes.
+// Options of strategy "ddp". Between hosts a unit's gradients form a bucket. There bucket_bytes, if set, is
+// both the size up to which units are fused and the block size, and its default is block_bytes.
 struct DdpStrategyOptions : DdpOptions, CommunicationOptions {
-  std::string codec = "none";  // how gradients travel, a name for make_comm_hook
+  std::string codec = "none";  // name for make_comm_hook()
 };
 
-// The size of buckets and the check of what they make, of every strategy with buckets.
+// Returns the options of bucket sizes and parameter checks that all strategies with buckets share.
 OptionsOf<DdpOptions> bucket_table();
-// Which of its fields have names.
+// Returns the table of all options with names on the command line.
 OptionsOf<DdpStrategyOptions> ddp_strategy_table();
 
-// This folder's strategies: what they are called and can be told (without libtorch), and how one is made.
+// Registration of strategy "ddp": declarations (without libtorch) and the factory.
 struct DdpFolder {
-  using Options = DdpStrategyOptions;              // of strategy ddp
-  static std::vector<Declaration> declarations();  // of strategy ddp
-  // Makes the strategy of that name.
+  using Options = DdpStrategyOptions;              // options of strategy "ddp"
+  static std::vector<Declaration> declarations();  // declarations of strategy "ddp"
+  // Returns a new strategy of that name.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                         const Options& options);
 };

@@ -15,7 +15,7 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.is_alias_of(b) && a.storage_offset() == b.storage_offset();
 }
 
-// `.grad` will be views of it.
+// Allocates the bucket of which `.grad` will be views.
 FlatBucket gradient_memory(const std::vector<ModelTensor>& parameters) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::gradients, kRootMemoryUnit);
@@ -36,7 +36,7 @@ FlatAllReduce::FlatAllReduce(Bucket bucket, const WeightSource& weight, Group gr
 
 void FlatAllReduce::take(std::size_t member) {
   copy_in(member);
-  // Autograd's own tensor is not needed any more: otherwise the model's gradients would be there twice.
+  // Releases autograd's own tensor, which would otherwise double the memory of gradients.
   at::Tensor& gradient = grad(member);
   if (as_view_ && gradient.defined()) gradient = memory_.places[member];
 }
@@ -86,7 +86,8 @@ void FlatAllReduce::copy_in(std::size_t member) {
   } else if (same_memory(gradient, place)) {
     if (factor().item<double>() != 1) place.mul_(factor());
   } else {
-    // Scaling while copying saves a pass, and scaling before the sum keeps half-precision sums in range.
+    // Scaling while copying saves a pass over the memory. Scaling before the sum keeps half-precision sums in
+    // range.
     at::mul_out(place, gradient.requires_grad() ? gradient.detach() : gradient, factor());
   }
 }

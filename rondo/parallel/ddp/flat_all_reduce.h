@@ -5,12 +5,12 @@
 
 namespace rondo {
 
-// Copies gradients into a flat bucket and all-reduces it, or hands it to a communication hook. Works with any
-// c10d backend. Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
-// VLDB 2020.
+// A transfer that copies gradients into a flat bucket and all-reduces it, or passes it to a communication
+// hook. Works with any c10d backend. Source: Li et al., "PyTorch Distributed: Experiences on Accelerating
+// Data Parallel Training", VLDB 2020.
 class FlatAllReduce final : public Transfer {
  public:
-  // `hook`, which outlives the object, replaces the all-reduce if its `run` is set. `as_view`: `.grad`
+  // `hook` must outlive the object; it replaces the all-reduce if its `run` is set. `as_view`: `.grad`
   // becomes a view of the bucket.
   FlatAllReduce(Bucket bucket, const WeightSource& weight, Group group, const CommHook& hook, bool as_view);
 
@@ -22,11 +22,11 @@ class FlatAllReduce final : public Transfer {
   void abandon() noexcept override;
 
  private:
-  // Whether the engine divides, after an addition that is the same for every engine.
+  // Returns true if the engine divides, after a sum in the same order on every engine.
   bool engine_divides() const { return !hook_.run && in_rank_order_ && weight().equal; }
-  // The number that multiplies gradients on their way into the bucket.
+  // Returns the scalar by which gradients are multiplied when they are copied into the bucket.
   const at::Tensor& factor();
-  // A hook's result becomes the bucket.
+  // Copies a hook's result into the bucket.
   void take_result(const at::Tensor& result);
   void copy_in(std::size_t member);
   void copy_out(std::size_t member);
@@ -35,10 +35,11 @@ class FlatAllReduce final : public Transfer {
   const Group group_;
   const CommHook& hook_;
   const bool as_view_;
-  const bool in_rank_order_;  // the engine is deterministic: it divides as every such engine does
+  // Whether the engine is deterministic, and therefore divides like all such engines.
+  const bool in_rank_order_;
   FlatBucket memory_;
-  at::Tensor factor_;              // of this pass, once known: a scalar
-  std::vector<at::Tensor> saved_;  // by member: gradients that finish may have to restore
+  at::Tensor factor_;              // scalar of the current pass, undefined until factor() is called
+  std::vector<at::Tensor> saved_;  // by member: gradients that finish() may have to restore
 };
 
 }  // namespace rondo

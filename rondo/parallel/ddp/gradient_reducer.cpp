@@ -18,7 +18,7 @@
 namespace rondo {
 
 Duration communication_time(const BackwardTrace& trace) {
-  // No bucket leaves before that wait is over.
+  // No bucket starts before that wait is over.
   return time_under_way(trace.buckets) +
          std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(trace.waited_ns));
 }
@@ -47,7 +47,7 @@ std::string names_of(const std::vector<ModelTensor>& parameters, const std::vect
 
 }  // namespace
 
-// What autograd calls at the end of a backward pass. If it is dropped uncalled the pass has failed.
+// Callback of autograd at the end of a backward pass. If it is destroyed without a call, the pass has failed.
 class GradientReducer::PassEnd {
  public:
   explicit PassEnd(std::shared_ptr<GradientReducer> reducer) : reducer_(std::move(reducer)) {}
@@ -94,10 +94,10 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
 // Leaves no operation running on this rank's memory.
 GradientReducer::~GradientReducer() { queue_.abandon(); }
 
-// Until gradients have been seen to arrive, expect the last layer's first.
+// Expects gradients of the last layer first until the arrival order is known.
 void GradientReducer::expect_reverse_order() { lay_out(last_first(dense_.size())); }
 
-// The fastest that the group's engine allows; a hook decides itself what travels.
+// Returns the fastest transfer that the group's engine allows. A hook always gets flat buckets.
 std::unique_ptr<Transfer> GradientReducer::make_transfer(Bucket bucket) const {
   if (reduces_in_place())
     return std::make_unique<InPlaceAllReduce>(std::move(bucket), weight_source_, group_);
@@ -123,7 +123,7 @@ void GradientReducer::lay_out(std::span<const std::size_t> order) {
 }
 
 void GradientReducer::send(std::size_t index) {
-  weight();  // what ranks announce goes first, on all of them
+  weight();  // all ranks run the announcement before the first bucket
   Transfer& transfer = *transfers_[index];
   tickets_.push_back(queue_.submit({.collective = "all_reduce",
                                     .index = index,
@@ -200,7 +200,7 @@ void GradientReducer::load_communication_state(const CommState& state) {
 }
 
 void GradientReducer::arrived(std::size_t index) {
-  std::shared_ptr<PassEnd> end;  // outlives the lock, which its destructor may need
+  std::shared_ptr<PassEnd> end;  // outlives the lock, which its destructor may take
   const std::lock_guard lock(mutex_);
   check_gradient(index);
   used_[index] = true;
@@ -259,7 +259,8 @@ bool GradientReducer::synchronises() const {
 }
 
 void GradientReducer::begin_pass() {
-  // Not when the order was learnt: the optimizer's gradients were still views of the buckets before.
+  // The layout changes here, not when the order was learnt: until now the optimizer's gradients were views of
+  // the old buckets.
   if (std::exchange(order_is_new_, false)) lay_out(adopted_order_);
   begin(gradients_);
   tickets_.clear();
@@ -304,7 +305,7 @@ void GradientReducer::end_pass(bool had_backward) {
     ++synchronised_passes_;
     const bool check_due =
         options_.check_parameters_every > 0 && synchronised_passes_ % options_.check_parameters_every == 0;
-    // A rank that has run out of data makes no optimizer steps, so it legitimately differs until the end.
+    // A rank that has run out of data makes no optimizer steps, so its parameters differ until the end.
     if (check_due && announcement_->everyone_active()) {
       verify_same_values(joined(parameters_, frozen_),
                          str("after ", synchronised_passes_ - 1, " synchronised steps"), group_);
@@ -377,7 +378,7 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
   for (const std::size_t index : missing) {
     if (is_dense(index)) take_missing(index);
   }
-  // Before any other collective that the ranks run in this pass.
+  // Runs before any other collective of this pass, so that all ranks have the same order.
   queue_.start_all();
   if (static_graph_known_) {
     untouched = unused_anywhere_;
@@ -391,7 +392,7 @@ void GradientReducer::exchange_usage(bool had_backward, std::vector<bool>& untou
   flags.push_back(had_backward);
   const std::vector<int> ranks = count_ranks(flags, group_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) untouched[i] = ranks[i] == 0;
-  // The graph is known once every rank has shown its own.
+  // The static graph is known once every rank has run a backward pass.
   if (options_.static_graph && ranks.back() == group_.size()) {
     static_graph_known_ = true;
     unused_anywhere_ = untouched;
@@ -403,7 +404,7 @@ void GradientReducer::adopt_arrival_order() {
   const auto count = static_cast<std::int64_t>(dense_.size());
   at::Tensor order = at::zeros({count + 1}, at::kLong);
   auto entries = order.accessor<std::int64_t, 1>();
-  // Rank 0's order counts; if it had no backward pass it has none to offer yet.
+  // Uses rank 0's order. A rank 0 without a backward pass has no order yet.
   if (group_.rank() == 0 && !arrival_.empty()) {
     std::vector<bool> arrived(dense_.size());
     std::int64_t next = 0;

@@ -12,7 +12,7 @@ namespace {
 
 using State = DistributedDataParallel::State;
 
-// Puts models into join mode for as long as it lives.
+// Puts models into join mode during its lifetime.
 class JoinMode {
  public:
   JoinMode(std::vector<State*> models, const JoinOptions& options) : models_(std::move(models)) {
@@ -36,7 +36,7 @@ class JoinMode {
   std::vector<State*> models_;
 };
 
-// Takes part in one step of the ranks that still have data. False when there are none.
+// Takes part in one step of the ranks that still have data. Returns false if there are none.
 bool join_step(State& model) {
   StepAnnouncement& announcement = *model.announcement;
   announcement.start({.active = false});
@@ -51,7 +51,7 @@ bool join_step(State& model) {
   if (leader.broadcasts_buffers)
     broadcast_coalesced(model.tensors.buffer_tensors(), model.group, active.front());
   if (leader.synchronises) {
-    // What is left in `.grad` belongs to a step that is over.
+    // The content of `.grad` belongs to a finished step.
     for (ModelTensor& parameter : model.tensors.parameters) parameter.tensor.mutable_grad().reset();
     model.reducer->synchronize_without_backward();
   }

@@ -7,22 +7,22 @@
 
 namespace rondo {
 
-// What with_join() is told.
+// Options of with_join().
 struct JoinOptions {
-  // Without set_local_samples: true divides by all ranks, so gradients shrink as ranks run out of data; false
-  // by those that still have data. With set_local_samples the sum of samples divides, and this has no
-  // influence.
+  // Without set_local_samples(): true divides by all ranks, so gradients shrink as ranks run out of data;
+  // false divides by the ranks that still have data. With set_local_samples() gradients are divided by the
+  // total number of samples, and this option has no effect.
   bool divide_by_initial_world_size = true;
-  // All ranks throw MismatchError naming the ranks that have run out, as soon as one has.
+  // As soon as a rank has run out of data, all ranks throw MismatchError with the ranks that have.
   bool throw_on_early_termination = false;
 };
 
-// Runs `training_loop` on ranks that have different numbers of batches (PyTorch's Join). A rank whose loop
-// has ended goes on taking part in the others' steps with zeros, which overwrites its gradients; when the
-// last rank has ended, parameters and buffers of (the highest of) the last are given to all. Rules inside the
-// loop: each model in `models` makes one forward pass through ddp.forward or before_forward per backward
-// pass, and models take turns in the order given; set_local_samples comes before the forward pass.
-// Collective. An exception from the loop passes through.
+// Runs `training_loop` on ranks with different numbers of batches (PyTorch's Join). A rank whose loop has
+// ended keeps taking part in the others' steps with zeros, which overwrites its gradients. After the last
+// rank has ended, all ranks receive its parameters and buffers, or those of the highest rank if several end
+// last. Rules inside the loop: each model in `models` runs one forward pass through ddp.forward() or
+// before_forward() per backward pass, and models alternate in the order given. set_local_samples() comes
+// before the forward pass. Collective. Exceptions of the loop pass through.
 void with_join(const std::vector<DistributedDataParallel*>& models,
                const std::function<void()>& training_loop, const JoinOptions& options = {});
 

@@ -10,7 +10,7 @@
 namespace rondo {
 namespace {
 
-// Instead of a number of rows.
+// Special values in place of a number of rows.
 constexpr std::int64_t kNoGradient = -1;
 constexpr std::int64_t kDenseGradient = -2;  // accumulated onto a dense one
 
@@ -25,8 +25,8 @@ std::int64_t row_bytes(const at::Tensor& parameter) {
   return static_cast<std::int64_t>(parameter.nbytes()) / std::max<std::int64_t>(parameter.size(0), 1);
 }
 
-// Of bytes that a rank receives: of everybody's rows, all as many as the one with most sends, and of a dense
-// all-reduce.
+// Compares the bytes that a rank receives when all ranks' rows are gathered, each padded to the largest
+// number of rows, with those of a dense all-reduce.
 bool rows_are_fewer_bytes(const at::Tensor& parameter, std::int64_t most_rows, int ranks) {
   const std::int64_t gathered = ranks * most_rows * (row_bytes(parameter) + kRowNumberBytes);
   return gathered < 2 * static_cast<std::int64_t>(parameter.nbytes());
@@ -45,7 +45,7 @@ void SparseExchange::combine(const GradientWeight& weight, const std::vector<boo
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (gradient.defined() && gradient.is_sparse()) gradient = gradient.coalesce();
     said.data_ptr<std::int64_t>()[i] = rows_of(gradient);
-    // What does not count is not read, and so need not travel.
+    // Gradients with weight 0 are not read, so they are not sent.
     if (weight.scale == 0 && gradient.defined()) said.data_ptr<std::int64_t>()[i] = 0;
   }
   const std::vector<at::Tensor> all = all_gather(said.to(group_.traits().control_device()), group_);
@@ -73,8 +73,8 @@ void SparseExchange::gather_rows(const at::Tensor& parameter, const GradientWeig
   const std::int64_t most = *std::max_element(rows.begin(), rows.end());
   const std::int64_t own = std::max<std::int64_t>(rows[static_cast<std::size_t>(group_.rank())], 0);
   const at::Tensor& gradient = parameter.grad();
-  // A row's number and its values side by side, so that one message carries both. Zeros where a rank has
-  // fewer rows than another.
+  // Each record holds a row's number and its values, so that one message carries both. Ranks with fewer rows
+  // than the largest number pad with zeros.
   at::Tensor records = at::zeros({most, kRowNumberBytes + row_bytes(parameter)},
                                  parameter.options().dtype(at::kByte).requires_grad(false));
   if (own > 0) {
@@ -103,7 +103,7 @@ void SparseExchange::gather_rows(const at::Tensor& parameter, const GradientWeig
   const at::TensorOptions options = parameter.options().requires_grad(false);
   const at::Tensor indices = numbers.empty() ? at::empty({0}, options.dtype(at::kLong)) : at::cat(numbers);
   const at::Tensor joined = (values.empty() ? at::empty({0}, options) : at::cat(values)).view(shape);
-  // Equal row numbers are added in the order in which they stand here, that of ranks.
+  // coalesce() adds equal row numbers in the order in which they are concatenated, which is rank order.
   at::Tensor sum = at::sparse_coo_tensor(indices.unsqueeze(0), joined, parameter.sizes()).coalesce();
   if (weight.equal) sum.values().div_(group_.size());
   parameter.mutable_grad() = sum;

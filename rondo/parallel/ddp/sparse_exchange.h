@@ -8,18 +8,18 @@
 
 namespace rondo {
 
-// Sparse gradients (Embedding and EmbeddingBag with sparse(true)) between ranks, at the end of a backward
-// pass: ranks exchange the rows that they have and add them up in rank order. A gradient of which the ranks
-// together have so many rows that all of it would be fewer bytes is made dense and all-reduced instead; then
-// `.grad` is dense afterwards. Both sides of that choice are the same on all ranks. One thread at a time.
+// An exchange of sparse gradients (Embedding and EmbeddingBag with sparse(true)) at the end of a backward
+// pass. Ranks gather each other's rows and add them in rank order. If the rows of all ranks would take more
+// bytes than the whole gradient, it is converted to dense and all-reduced, and `.grad` is dense afterwards.
+// All ranks make the same choice. Not thread-safe.
 class SparseExchange {
  public:
-  // `parameters` have two or more dimensions, the first of which counts rows.
+  // `parameters` have two or more dimensions; the first counts rows.
   SparseExchange(std::vector<ModelTensor> parameters, Group group);
 
-  // Every gradient becomes the sum over the ranks of weight.scale * gradient; one that no rank has stays
-  // undefined, and where `untouched` (one flag a parameter, the same on all ranks) says so `.grad` stays as
-  // it is. Collective, blocking. Throws CommunicationError as the engine throws it.
+  // Replaces every gradient with the sum over the ranks of weight.scale * gradient. A gradient that no rank
+  // has stays undefined. `.grad` stays as it is where `untouched` (one flag per parameter, the same on all
+  // ranks) is set. Collective and blocking. Throws CommunicationError.
   void combine(const GradientWeight& weight, const std::vector<bool>& untouched);
 
  private:

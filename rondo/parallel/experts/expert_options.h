@@ -12,17 +12,17 @@ namespace rondo {
 class Context;
 class Strategy;
 
-// Of strategy "expert": of the averages of gradients, of dense parameters and of experts.
+// Options of strategy "expert". They apply to the averages of both dense and expert gradients.
 struct ExpertOptions : DdpOptions {
-  std::string codec = "none";  // how gradients travel, a name for make_comm_hook
+  std::string codec = "none";  // codec of gradients, a name for make_comm_hook()
 };
 
-// This folder's strategy: what it is called and can be told (without libtorch), and how it is made.
+// Registration of strategy "expert": declarations (without libtorch) and the factory.
 struct ExpertFolder {
-  using Options = ExpertOptions;                   // of strategy expert
-  static std::vector<Declaration> declarations();  // of strategy expert
-  // Makes it: the experts lie along the dimension "expert" of the context's mesh, all ranks where it has
-  // none.
+  using Options = ExpertOptions;                   // options of strategy "expert"
+  static std::vector<Declaration> declarations();  // declarations of strategy "expert"
+  // Returns a new strategy. Experts are spread along the dimension "expert" of the context's mesh, or over
+  // all ranks if the mesh has no such dimension.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                         const Options& options);
 };

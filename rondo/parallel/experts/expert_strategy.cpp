@@ -39,7 +39,7 @@ void ExpertParts::flush_for(ForwardPasses passes) {
   for (Parameter& parameter : parameters_) {
     if (parameter.layer == nullptr) continue;
     parameter.layer->set_gathered(true);
-    if (parameter.rows.numel() == 0) continue;  // another stage of a pipeline has the layer
+    if (parameter.rows.numel() == 0) continue;  // the layer belongs to another pipeline stage
     parameter.entry.tensor.set_data(
         at::cat(all_gather(parameter.rows.contiguous(), parameter.layer->groups().experts)));
   }
@@ -133,7 +133,7 @@ ExpertModel::ExpertModel(std::shared_ptr<torch::nn::Module> module, const Expert
                          const ExpertOptions& options)
     : module_(std::move(module)), groups_(groups) {
   parts_ = std::make_unique<ExpertParts>(*module_, layers, world, replicas, [this] {
-    const at::NoGradGuard no_gradients;  // the forward passes to come are not those of a step
+    const at::NoGradGuard no_gradients;  // these forward passes do not belong to a step
     dense_->before_forward();
   });
   const auto averaged = [&](ModelTensors tensors, const Group& group) {
@@ -157,8 +157,8 @@ void ExpertModel::start_pass(const LocalBatch& batch) {
     mine_ = {.samples = batch.samples};
     if (StepAnnouncement* announcement = dense_->state().announcement.get()) announcement->offer(mine_);
     if (experts_) {
-      // Behind the gradients of this rank's experts are the samples of all ranks that sent tokens. Those are
-      // known by the time of the first gradient, since the tokens have travelled in the same group.
+      // The weight of an expert's gradients is the number of samples on all ranks that sent it tokens. The
+      // number is known before the first gradient, because the tokens are exchanged in the same group.
       arriving_->start({.totals = {.samples = batch.samples}});
       experts_->state().announcement->offer_later(
           [this] { return RankStep{.samples = arriving_->totals().samples}; });
@@ -228,7 +228,7 @@ void ExpertStrategy::spread(torch::nn::Module& model) {
     if (found != layer_of.end()) layers_[parameter.name] = found->second;
   }
   broadcast_coalesced(whole, all.world(), /*root=*/0);
-  // Groups of their own: tokens travel while gradients do.
+  // Uses separate groups, because tokens are exchanged while gradients are.
   groups_.all = all.new_group(all.world().ranks());
   const bool divided = size_along(all.mesh(), "expert") > 1;
   groups_.experts = all.new_group_along({divided ? "expert" : "data"});
@@ -245,7 +245,7 @@ std::unique_ptr<PreparedModel> ExpertStrategy::prepare(std::shared_ptr<torch::nn
 
 std::unique_ptr<Strategy> ExpertFolder::make(const std::string&, const Context& context,
                                              const ExpertOptions& options) {
-  // One process needs no hook; a wrong name is an error there, too.
+  // A single process needs no hook, but an invalid name is still an error.
   if (options.codec != "none") make_comm_hook(options.codec, context.world());
   return std::make_unique<ExpertStrategy>(context, options);
 }

@@ -17,16 +17,15 @@
 
 namespace rondo {
 
-// The layers of experts' parameters, by the names of these in the model.
+// The layer of each expert parameter, by the parameter's name in the model.
 using ExpertLayers = std::map<std::string, MixtureOfExpertsImpl*>;
 
-// Of a model whose experts are spread over ranks: dense parameters are on every rank in full, of those of
-// experts each rank has the rows of its own. Between unshard() and shard_again() the experts' parameters hold
-// all rows.
+// Parts of a model with experts spread over ranks. Each rank has all dense parameters, and the rows of its
+// own experts. Between unshard() and shard_again() the experts' parameters hold all rows.
 class ExpertParts final : public ModelParts {
  public:
-  // `module` and `layers`, which are spread already, outlive the object. `replicas` are the ranks with the
-  // same experts as this one. `share_buffers` gives all ranks the buffers of one, if they differ.
+  // `module` and `layers` must be spread already and outlive the object. `replicas`: the ranks with the same
+  // experts as this one. `share_buffers` copies one rank's buffers to all ranks if they differ.
   ExpertParts(torch::nn::Module& module, const ExpertLayers& layers, Group world, const Group& replicas,
               std::function<void()> share_buffers);
 
@@ -37,9 +36,9 @@ class ExpertParts final : public ModelParts {
   std::vector<Shard> shards() override;
   std::vector<ModelTensor> buffers() override;
 
-  // Every parameter holds this rank's rows again. Communicates nothing.
+  // Restores this rank's rows in every expert parameter. Does not communicate.
   void shard_again();
-  // Of experts, and all others.
+  // Return the parameters of experts, and all others.
   std::vector<ModelTensor> expert_parameters() const;
   std::vector<ModelTensor> dense_parameters() const;
 
@@ -47,7 +46,8 @@ class ExpertParts final : public ModelParts {
   struct Parameter {
     ModelTensor entry;
     MixtureOfExpertsImpl* layer;  // null: dense
-    at::Tensor rows;  // of this rank, where the layer has it; the parameter's memory but for unshard()
+    // This rank's rows for an expert parameter; they share its memory except after unshard().
+    at::Tensor rows;
   };
 
   torch::nn::Module& module_;
@@ -57,14 +57,14 @@ class ExpertParts final : public ModelParts {
   bool gathered_ = false;
 };
 
-// A model whose experts are spread over ranks. The gradients of dense parameters are averaged over all ranks;
-// those of an expert, which its layer has averaged over the ranks that sent it tokens, over the ranks that
-// have a copy of it.
+// A model with experts spread over ranks. Gradients of dense parameters are averaged over all ranks. An
+// expert's layer averages its gradients over the ranks that sent it tokens; this class averages them over the
+// expert's replicas.
 class ExpertModel final : public PreparedModel {
  public:
-  // Collective. `module` has the parameters of a model whose `layers` are spread over `groups`, or empty ones
-  // in place of what another stage of a pipeline has; dense ones get the values of rank 0. `replicas`: the
-  // ranks with the same experts as this one. `world` holds the ranks of groups.all, for gradients.
+  // `module` has the parameters of a model whose `layers` are spread over `groups`, with empty ones for
+  // layers of other pipeline stages. Dense parameters get the values of rank 0. `replicas`: the ranks with
+  // the same experts as this one. `world`: the ranks of groups.all, for gradients. Collective.
   ExpertModel(std::shared_ptr<torch::nn::Module> module, const ExpertLayers& layers, const Group& world,
               const ExpertGroups& groups, const Group& replicas, const ExpertOptions& options);
 
@@ -84,32 +84,33 @@ class ExpertModel final : public PreparedModel {
   ExpertGroups groups_;
   std::unique_ptr<ExpertParts> parts_;
   std::unique_ptr<DistributedDataParallel> dense_;
-  std::unique_ptr<DistributedDataParallel> experts_;  // null: experts without a copy, or frozen ones
-  std::vector<NoSync> no_sync_;                       // within an accumulation window
-  RankStep mine_;                                     // of the step that is under way
-  std::unique_ptr<StepAnnouncement> arriving_;        // of the samples whose tokens come here; as experts_
+  std::unique_ptr<DistributedDataParallel> experts_;  // null if experts have no replicas or are frozen
+  std::vector<NoSync> no_sync_;                       // set within an accumulation window
+  RankStep mine_;                                     // announcement of the current step
+  // Counts the samples whose tokens arrive here; null like experts_.
+  std::unique_ptr<StepAnnouncement> arriving_;
   bool synchronised_ = false;
 };
 
-// Strategy "expert": expert parallelism among data-parallel ranks. Each rank has data of its own; the experts
-// of a model's MixtureOfExperts layers are spread over the mesh's dimension "expert".
+// Strategy "expert": expert parallelism among data-parallel ranks. Each rank has its own data, and the
+// experts of a model's MixtureOfExperts layers are spread along the mesh's dimension "expert".
 class ExpertStrategy final : public ProcessStrategy {
  public:
-  // Collective.
+  // Creates the strategy. Collective.
   ExpertStrategy(Context context, const ExpertOptions& options);
   using ProcessStrategy::prepare;
-  // Throws UsageError for a model without experts, and as MixtureOfExpertsImpl::spread() does.
+  // Throws UsageError for a model without experts, and in the cases of MixtureOfExpertsImpl::spread().
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
-  // The first half of prepare(), for who will call it with a module of the parameters alone: every rank of
-  // the context takes the experts of rank 0 and keeps its own. `model` outlives what prepare() gives.
-  // Collective; throws as prepare() does.
+  // Runs the first half of prepare(), for a caller that later calls prepare() with a module of the parameters
+  // alone. Every rank of the context gets rank 0's experts and keeps its own ones. `model` must outlive the
+  // result of prepare(). Collective. Throws like prepare().
   void spread(torch::nn::Module& model);
 
  private:
   ExpertOptions options_;
-  ExpertGroups groups_;  // since spread()
-  Group copies_;         // the ranks with the same experts
-  ExpertLayers layers_;  // until prepare()
+  ExpertGroups groups_;  // set by spread()
+  Group copies_;         // ranks with the same experts
+  ExpertLayers layers_;  // set between spread() and prepare()
 };
 
 }  // namespace rondo

@@ -13,10 +13,10 @@
 namespace rondo {
 namespace {
 
-constexpr std::uint64_t kFirst = 2;           // pass that is checked; then each power of two
-constexpr std::uint64_t kPeriod = 64;         // passes between two checks, after the first ones
-constexpr std::size_t kElements = 16;         // that are compared
-constexpr double kRelativeDifference = 1e-3;  // far above what rounding adds up to
+constexpr std::uint64_t kFirst = 2;           // first pass that is checked; then each power of two
+constexpr std::uint64_t kPeriod = 64;         // passes between two checks once kPeriod is reached
+constexpr std::size_t kElements = 16;         // number of elements compared
+constexpr double kRelativeDifference = 1e-3;  // far above accumulated rounding
 
 bool is_sampled(const ModelTensor& parameter) {
   const at::Tensor& tensor = parameter.tensor;

@@ -6,9 +6,9 @@
 
 namespace rondo {
 
-// A number that an optimizer's step changes, as a sum over several parameters does almost surely: of the
-// first element, where the tensor is on the CPU, and of the count of changes in place, which some optimizers
-// bypass. Reads 8 bytes.
+// Returns a number that an optimizer step almost surely changes, if the fingerprints of several parameters
+// are summed. The inputs are the first element (at most 8 bytes) of a CPU tensor and the version counter,
+// which some optimizers do not increment.
 std::uint64_t fingerprint(const at::Tensor& tensor);
 
 }  // namespace rondo

@@ -13,7 +13,7 @@
 namespace rondo {
 namespace {
 
-// Every dtype can be viewed at a multiple of this offset.
+// An offset that is a multiple of this can be viewed as any dtype.
 constexpr std::int64_t kTensorAlignment = 16;
 
 std::int64_t padded_bytes(const at::Tensor& tensor) {
@@ -24,7 +24,7 @@ std::int64_t padded_bytes(const at::Tensor& tensor) {
 void broadcast_chunk(const std::vector<at::Tensor>& tensors, std::int64_t bytes, const Group& group,
                      int root) {
   if (tensors.empty()) return;
-  // Bytes, not numbers: one message carries all dtypes, also those an engine cannot compute with.
+  // Bytes, so that one message carries all dtypes, including those that an engine cannot reduce.
   at::Tensor flat = at::empty({bytes}, tensors.front().options().dtype(at::kByte).requires_grad(false));
   std::vector<at::Tensor> slices;
   std::int64_t offset = 0;
@@ -42,7 +42,7 @@ void broadcast_chunk(const std::vector<at::Tensor>& tensors, std::int64_t bytes,
   std::vector<at::Tensor> message = {flat};
   group.backend()->broadcast(message, options)->wait();
   if (group.rank() != root) {
-    // variable_data has a version counter of its own, which is what keeps autograd from complaining.
+    // variable_data() has its own version counter, so autograd does not see the in-place change.
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].variable_data().copy_(slices[i]);
   }
 }
@@ -71,8 +71,8 @@ void broadcast_coalesced(const std::vector<at::Tensor>& tensors, const Group& gr
 
 namespace {
 
-// Two parameters on devices of different types, by the types alone where ranks compare them, since each may
-// have a device of its own; empty: all are on one type.
+// Describes two parameters on devices of different types; empty if all are on one type. `by_type` omits the
+// device's index, which may differ between ranks.
 std::string mixed_devices(const ModelTensors& tensors, bool by_type) {
   const auto name = [&](const ModelTensor& entry) {
     const c10::Device device = entry.tensor.device();
@@ -87,7 +87,7 @@ std::string mixed_devices(const ModelTensors& tensors, bool by_type) {
   return {};
 }
 
-// Lists what must be equal on all ranks, one line an item, in the same order everywhere.
+// Lists the items that must be equal on all ranks, one line per item.
 std::vector<std::string> describe(const ModelTensors& tensors, const std::vector<std::string>& options,
                                   const std::vector<ModelTensor>& sparse) {
   std::vector<std::string> lines;
@@ -144,7 +144,7 @@ void verify_same_values(const std::vector<ModelTensor>& parameters, const std::s
                         const Group& group) {
   if (group.size() == 1 || parameters.empty()) return;
   const auto count = static_cast<std::int64_t>(parameters.size());
-  // Each rank fills its own row, so the sum is all ranks' hashes.
+  // Each rank fills its own row, so the sum holds the hashes of all ranks.
   at::Tensor table = at::zeros({group.size(), count}, at::kLong);
   {
     auto rows = table.accessor<std::int64_t, 2>();

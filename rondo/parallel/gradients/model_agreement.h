@@ -10,25 +10,26 @@
 
 namespace rondo {
 
-// Gives every rank of `group` the values that the tensors have on rank `root`, few messages for many small
-// tensors. All ranks pass tensors of equal shapes, dtypes and devices in the same order; any dtype and
-// strides. Blocking. Does not count as an in-place change for autograd: buffers may be refreshed between two
-// forward passes that share one backward pass.
+// Copies the values of `tensors` on rank `root` to every rank of `group`, in few messages for many small
+// tensors. All ranks pass tensors of equal shapes, dtypes and devices in the same order. Any dtype and
+// strides are accepted. Collective and blocking. Autograd does not see the writes as in-place changes, so
+// buffers may be refreshed between two forward passes that share one backward pass.
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, const Group& group, int root);
 
-// Collective. Throws MismatchError on every rank when names, shapes, dtypes or requires_grad of parameters
-// and buffers, or the options, are not the same on all ranks; names the first that differs and both sides.
-// Throws UsageError where the model's parameters are on devices of several types. `options` has a line for
-// each, as "static_graph = 1"; `sparse` are the parameters whose gradients are sparse.
+// Throws MismatchError on every rank if names, shapes, dtypes or requires_grad of parameters, names, shapes
+// or dtypes of buffers, or the options differ between ranks. The message names the first difference with both
+// values. Throws UsageError if the model's parameters are on devices of several types. `options` has one line
+// per option, such as "static_graph = 1". `sparse` lists the parameters with sparse gradients. Collective.
 void verify_same_model(const ModelTensors& tensors, const std::vector<std::string>& options,
                        const Group& group, const std::vector<ModelTensor>& sparse = {});
 
-// Collective. Throws MismatchError on every rank when ranks register communication hooks of different names.
+// Throws MismatchError on every rank if ranks register communication hooks of different names. Collective.
 void verify_same_hook(const std::string& name, const Group& group);
 
-// Collective. Compares a 64-bit hash (XXH3) of every parameter's bytes; throws MismatchError on every rank
-// naming the first parameter that differs, which ranks hold which value, and how many others differ. `when`
-// ends the message's first clause, for example "after 100 synchronised steps".
+// Compares a 64-bit hash (XXH3) of every parameter's bytes. Throws MismatchError on every rank if any
+// differs. The message names the first different parameter, the ranks that hold each value, and the number of
+// different parameters. `when` ends the message's first clause, for example "after 100 synchronised steps".
+// Collective.
 void verify_same_values(const std::vector<ModelTensor>& parameters, const std::string& when,
                         const Group& group);
 

@@ -19,17 +19,17 @@ enum Field : int {
   kSynchronises,
   kBroadcastsBuffers,
   kSamplesPlusOne,
-  kLoss,  // the bits of a double: every other rank adds zeros to them
+  kLoss,  // bits of a double: every other rank adds zeros to them
   kPredictions,
   kSamples,
-  kStopAndSteps,  // 1 for a request to stop, plus twice the number of steps and one more, 0 when not told
-  kScale,         // the bits of a double; 0: not told
-  kSampleSum,     // the bits of doubles; of an announcement that carries samples
+  kStopAndSteps,  // bit 0: stop requested; the other bits: number of steps plus one, or 0 if not announced
+  kScale,         // bits of a double; 0: not announced
+  kSampleSum,     // bits of doubles, in an announcement that carries samples
   kSampleSize,
   kFields
 };
 
-constexpr double kRounding = 1e-3;  // of two factors that are to be the same
+constexpr double kRounding = 1e-3;  // relative difference of two factors that count as equal
 
 }  // namespace
 
@@ -149,7 +149,7 @@ void StepAnnouncement::compare_samples() {
 void StepAnnouncement::clear() {
   offered_ = nullptr;
   started_ = false;
-  // What nobody has waited for may still be written to.
+  // The engine may still write to the memory of an operation that was not waited for.
   if (work_) {
     table_.reset();
     message_.clear();

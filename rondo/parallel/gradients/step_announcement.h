@@ -14,62 +14,66 @@
 
 namespace rondo {
 
-// How much the gradients of this rank count in the sum.
+// Weight of this rank's gradients in the sum over ranks.
 struct GradientWeight {
-  double scale = 1;    // with 0 the gradients are not even read, so they may hold NaN
-  bool equal = false;  // all ranks have this scale, 1 / size: the sum is the mean. The same on all ranks
+  double scale = 1;  // if 0, the gradients are not read, so they may hold NaN
+  // Whether every rank has scale 1 / size, so that the sum is the mean; the same on all ranks.
+  bool equal = false;
 };
 
-// What one rank tells the others about a step.
+// Data that one rank announces to the others about a step.
 struct RankStep {
-  bool active = true;        // has a batch; false once it has run out of data inside with_join
-  bool synchronises = true;  // the backward pass will reduce gradients (not under no_sync)
+  bool active = true;  // whether the rank has a batch; false once it has run out of data inside with_join
+  bool synchronises = true;  // whether the backward pass will reduce gradients (false under no_sync)
   bool broadcasts_buffers = false;
-  std::optional<std::int64_t> samples = {};  // behind its gradients; empty when not told
+  // Number of samples that the gradients were computed from; empty if not announced.
+  std::optional<std::int64_t> samples = {};
   StepTotals totals = {};
-  std::optional<std::int64_t> steps = {};  // optimizer steps done before; empty when not told
-  std::optional<double> scale =
-      {};  // of the last step's combined gradients, by the program; empty when not told
+  std::optional<std::int64_t> steps = {};  // optimizer steps done so far; empty if not announced
+  // Factor that the program applied to the last reduced gradients; empty if not announced.
+  std::optional<double> scale = {};
 };
 
-// One small all-reduce by which ranks learn each other's RankStep. Started early and awaited where its result
-// is needed, it costs no waiting in the usual case.
+// A small all-reduce that exchanges the RankStep of all ranks. It starts early and is waited for where the
+// result is needed, so it usually causes no waiting.
 class StepAnnouncement {
  public:
   explicit StepAnnouncement(Group group)
       : group_(std::move(group)), control_device_(group_.traits().control_device()) {}
 
-  // Collective; returns at once.
+  // Starts the all-reduce and returns at once. Collective.
   void start(const RankStep& mine);
-  // What ensure_started() is to start where nothing else was started before.
+  // Sets the value that ensure_started() announces unless start() is called first.
   void offer(const RankStep& mine) {
     offer_later([mine] { return mine; });
   }
-  // The same where it is not known yet: `mine` is asked when ensure_started() starts.
+  // Like offer(), for a value that is not available yet: ensure_started() calls `mine`.
   void offer_later(std::function<RankStep()> mine) { offered_ = std::move(mine); }
   void ensure_started();
-  // ensure_started() starts this where nothing was offered or started; `mine` may throw instead.
+  // Sets the announcement that ensure_started() makes if nothing was offered or started. `mine` may throw
+  // instead.
   void offer_always(std::function<RankStep()> mine) { offered_always_ = std::move(mine); }
-  // From now on every announcement of a pass that is due carries the ranks' samples to `check`, which
-  // compares them in ranks() unless a rank has run out of data.
+  // Adds the ranks' samples to every later announcement of a pass for which `check` is due. ranks() has
+  // `check` compare the samples unless a rank has run out of data.
   void carry(std::shared_ptr<const DriftCheck> check) { drift_ = std::move(check); }
-  // Whether the announcement that was started last, and not cleared, carries samples.
+  // Returns true if the last announcement started, and not cleared, carries samples.
   bool carries_samples() const { return started_ && carries_samples_; }
-  // Whether start was called since the last clear.
+  // Returns true if start() was called since the last clear().
   bool started() const { return started_; }
-  // By group rank; waits for the ranks that have not announced theirs. Requires started(). Throws
-  // MismatchError when ranks that say how many optimizer steps they have done do not say the same, and when
-  // they have scaled the last step's gradients by different factors, or have different parameters (carry()).
+  // Returns the announced steps by group rank. Blocks until all ranks have announced theirs. Requires
+  // started(). Throws MismatchError if ranks announce different numbers of optimizer steps, if they scaled
+  // the last step's gradients by different factors, or if they have different parameters (see carry()).
   const std::vector<RankStep>& ranks();
-  // The sum over the ranks of the newest announcement that was started, also after clear().
+  // Returns the sum over the ranks of the last announcement started, also after clear().
   StepTotals totals();
-  // The ranks that were active in the newest announcement known to have had any; ascending.
+  // Returns the active ranks of the last announcement received that had any, in ascending order.
   const std::vector<int>& last_active() const { return last_active_; }
   void clear();
 
-  // Scale: this rank's samples / all samples when those were announced, otherwise 1 / (ranks of the group, or
-  // of the active ones when `divide_by_active`). 0 for a rank that is not active, and for all when there are
-  // no samples anywhere. Throws MismatchError when only some ranks told samples.
+  // Returns this rank's weight. The scale is this rank's samples / all samples if samples were announced,
+  // otherwise 1 / ranks of the group, or 1 / active ranks if `divide_by_active`. The scale is 0 for an
+  // inactive rank, and for all ranks if the total number of samples is 0. Throws MismatchError if only some
+  // ranks announced samples.
   GradientWeight gradient_weight(bool divide_by_active);
   bool everyone_active();
 
@@ -80,12 +84,13 @@ class StepAnnouncement {
 
   Group group_;
   c10::DeviceType control_device_;
-  std::shared_ptr<const DriftCheck> drift_;  // null where nobody asked for it
+  std::shared_ptr<const DriftCheck> drift_;  // null without carry()
   bool carries_samples_ = false;
-  std::vector<ParameterSample> samples_;  // by rank, of an announcement that carries them
+  std::vector<ParameterSample> samples_;  // by rank, if the announcement carries samples
   bool started_ = false;
-  at::Tensor table_;  // [ranks, fields] int64; every rank fills its own row of zeros. Kept from step to step
-  std::vector<at::Tensor> message_;  // the table where the engine can reach it
+  at::Tensor table_;  // [ranks, fields] int64, kept from step to step; every rank fills its own row, the
+                      // other rows are zero
+  std::vector<at::Tensor> message_;  // the table in memory that the engine can access
   c10::intrusive_ptr<c10d::Work> work_;
   std::function<RankStep()> offered_;
   std::function<RankStep()> offered_always_;

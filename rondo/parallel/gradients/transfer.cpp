@@ -10,7 +10,7 @@
 namespace rondo {
 namespace {
 
-// From this size on tensors are in registered memory, see register_cpu_allocations.
+// Tensors of at least this size are in registered memory (see register_cpu_allocations).
 constexpr Bytes kLarge = KiB(64);
 
 bool is_large(const ModelTensor& parameter) { return Bytes{parameter.tensor.nbytes()} >= kLarge; }
@@ -82,7 +82,7 @@ BucketPlan plan_in_place(const std::vector<ModelTensor>& parameters, std::span<c
   const Bytes size = std::min(kLarge, bucket_bytes);
   for (std::vector<std::size_t>& bucket : plan_buckets(gradient_specs(parameters), small, size, size))
     plan.push_back(std::move(bucket));
-  // A bucket's turn comes when its last gradient is due.
+  // A bucket is launched when its last gradient is expected.
   std::sort(plan.begin(), plan.end(),
             [&](const auto& a, const auto& b) { return position[a.back()] < position[b.back()]; });
   return plan;

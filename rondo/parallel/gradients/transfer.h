@@ -11,17 +11,17 @@
 
 namespace rondo {
 
-// The way of one bucket's gradients from `.grad` on every rank to their weighted sum over the ranks, in
-// `.grad` again. Others decide which gradients a bucket has, and when it goes. A pass is begin(); take() or
-// take_missing() once for each gradient; start(); finish(), or abandon() where it failed. One thread at a
-// time. Members are numbered within the bucket.
+// A transfer of one bucket's gradients from `.grad` on every rank to their weighted sum, in `.grad` again.
+// The owner decides which gradients the bucket has and when it is launched. The calls of a pass are begin();
+// take() or take_missing() once for each gradient; start(); finish(), or abandon() after a failure. Members
+// are numbered within the bucket. Not thread-safe.
 class Transfer {
  public:
-  // The averaging weight of a pass. It is asked for when it is first needed, since it may have to wait for
-  // other ranks.
+  // Provides the averaging weight of a pass. It is called when the weight is first needed, because it may
+  // block until other ranks have announced theirs.
   using WeightSource = std::function<const GradientWeight&()>;
 
-  // `weight` outlives the object.
+  // `weight` must outlive the object.
   Transfer(Bucket bucket, const WeightSource& weight) : bucket_(std::move(bucket)), weight_(weight) {}
   virtual ~Transfer() = default;
   Transfer(const Transfer&) = delete;
@@ -30,16 +30,17 @@ class Transfer {
   const Bucket& bucket() const { return bucket_; }
 
   virtual void begin() {}
-  // The gradient is complete, and is taken to where it travels from.
+  // Takes a complete gradient, and copies it to the send buffer where there is one.
   virtual void take(std::size_t member) = 0;
-  // There was no gradient in this pass: what `.grad` holds from before, or zeros, is contributed.
+  // Takes a gradient that was not computed in this pass: contributes the old content of `.grad`, or zeros.
   virtual void take_missing(std::size_t member) = 0;
-  // All were taken: begins the reduction, without waiting. On all ranks in one order.
+  // Starts the reduction without waiting for it. All gradients must have been taken. Called in the same order
+  // on all ranks.
   virtual BucketFuture start() = 0;
-  // The reduction is over, with this result: the sums are in `.grad` then, except where `untouched`, by the
-  // parameters' numbers in the model, asks for `.grad` as it was. Empty: nowhere.
+  // Writes the result of the reduction to `.grad`, except where `untouched` requires `.grad` as it was before
+  // the pass. `untouched` is indexed by the parameters' numbers in the model; empty means none.
   virtual void finish(const at::Tensor& result, const std::vector<bool>& untouched) = 0;
-  // Forgets what a pass that failed has left.
+  // Discards the state of a pass that failed.
   virtual void abandon() noexcept {}
 
  protected:
@@ -53,16 +54,16 @@ class Transfer {
   const WeightSource& weight_;
 };
 
-// Reduces every large gradient where autograd put it, without a copy; only gradients below 64 KiB, where the
-// cost is in the message and not in the bytes, share flat buckets. For engines with registered
-// memory (EngineTraits): CPU allocations of that size are shared memory, and each rank reduces its slice of
-// the elements straight from and into all ranks' gradients. On one host communication is processor time, so
-// what is not copied is gained even when computation hides it.
+// A transfer that reduces large gradients in place, without a copy. Gradients below 64 KiB share flat
+// buckets, because latency rather than bandwidth dominates their cost. For engines with registered memory
+// (EngineTraits): large CPU allocations are in shared memory, and each rank reduces its slice of the elements
+// directly from and to all ranks' gradients. On one host communication costs processor time, so avoiding a
+// copy saves time even where computation overlaps it.
 class InPlaceAllReduce final : public Transfer {
  public:
   InPlaceAllReduce(Bucket bucket, const WeightSource& weight, Group group);
 
-  // Makes the gradient defined.
+  // Also allocates the gradient where it is undefined.
   void take(std::size_t member) override;
   void take_missing(std::size_t member) override;
   BucketFuture start() override;
@@ -72,19 +73,20 @@ class InPlaceAllReduce final : public Transfer {
  private:
   struct Missing {
     std::size_t member;
-    at::Tensor before;  // what `.grad` held
+    at::Tensor before;  // content of `.grad` before the pass
   };
 
   const Group group_;
-  std::optional<FlatBucket> small_;  // none for a large gradient
-  std::vector<Missing> missing_;     // in this pass
+  std::optional<FlatBucket> small_;  // empty for a large gradient
+  std::vector<Missing> missing_;     // members without a gradient in this pass
 };
 
-// Which gradients travel together, in the order in which the last one of each bucket is expected; `order` is
-// a permutation of all parameters. `bucket_bytes`: of small gradients together; 64 KiB at most.
+// Returns a plan in which each large gradient is a bucket and small ones share buckets. Buckets are ordered
+// by the position of their last gradient in `order`, a permutation of all parameters. `bucket_bytes`: size of
+// a bucket of small gradients, at most 64 KiB.
 BucketPlan plan_in_place(const std::vector<ModelTensor>& parameters, std::span<const std::size_t> order,
                          Bytes bucket_bytes = KiB(64));
-// Bytes of the flat buckets, which stay as long as the transfers do.
+// Returns the bytes of the flat buckets, which exist as long as their transfers.
 std::uint64_t bytes_beside_gradients(const std::vector<ModelTensor>& parameters);
 
 }  // namespace rondo

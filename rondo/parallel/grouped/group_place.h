@@ -7,22 +7,23 @@
 
 namespace rondo {
 
-// Where a worker of a grouped job stands: workers in the order of TF_CONFIG form groups of equal size.
+// Position of a worker in a grouped job. Workers form groups of equal size in the order of TF_CONFIG.
 struct GroupPlace {
-  int worker = 0;         // of all of the job
-  int workers = 1;        // of the job
-  int group = 0;          // its group, which is one worker of the servers
+  int worker = 0;         // index among all workers of the job
+  int workers = 1;        // number of workers of the job
+  int group = 0;          // index of its group, which is one worker for the servers
   int rank = 0;           // within the group
-  int ranks = 1;          // of a group
-  std::string meet = {};  // "host:port": the address of the group's first worker, where its ranks meet
+  int ranks = 1;          // number of ranks per group
+  std::string meet = {};  // "host:port" of the group's first worker, where its ranks rendezvous
 };
 
-// Throws UsageError naming both numbers when `groups` do not divide the workers.
+// Returns the position of this worker. Throws UsageError with both numbers if `groups` does not divide the
+// number of workers.
 GroupPlace find_group_place(const env::Cluster& cluster, int groups);
 
-// `options` completed so that init() gives the context of this worker's group, whatever launcher started it:
-// its rank, its size, and where it meets. Throws UsageError when TF_CONFIG makes this process no worker, or
-// groups do not divide the workers.
+// Returns `options`, completed so that init() creates the context of this worker's group under any launcher:
+// rank, size and rendezvous. Throws UsageError if this process is no worker in TF_CONFIG, or if `groups` does
+// not divide the number of workers.
 InitOptions init_options_of_group(int groups, InitOptions options = {});
 
 }  // namespace rondo

@@ -13,18 +13,18 @@ namespace rondo {
 class Context;
 class Strategy;
 
-// Of strategy "grouped": within a group the options of ddp, between groups those of servers, to which each
-// group is one worker.
+// Options of strategy "grouped": those of ddp apply within a group, those of servers between groups. Each
+// group is one worker for the servers.
 struct GroupedOptions : DdpStrategyOptions, ServerStrategyOptions {
-  int groups = 2;  // that the workers of TF_CONFIG form, in their order, all of one size
+  int groups = 2;  // number of groups of equal size that the workers form, in the order of TF_CONFIG
 };
 
-// This folder's strategies: what they are called and can be told (without libtorch), and how one is made.
+// Registration of strategy "grouped": declarations (without libtorch) and the factory.
 struct GroupedFolder {
-  using Options = GroupedOptions;                  // of strategy grouped
-  static std::vector<Declaration> declarations();  // of strategy grouped
-  // Makes the strategy for a rank of a group, whose context is of the ranks of its group
-  // (init_options_of_group). Throws UsageError when TF_CONFIG describes no servers, or contradicts the
+  using Options = GroupedOptions;                  // options of strategy "grouped"
+  static std::vector<Declaration> declarations();  // declarations of strategy "grouped"
+  // Returns a new strategy for a rank of a group; `context` has the ranks of its group
+  // (init_options_of_group()). Throws UsageError if TF_CONFIG describes no servers, or contradicts the
   // options or the context.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                         const Options& options);

@@ -14,7 +14,7 @@
 
 namespace rondo {
 
-// The model is whole on every rank of the group, once its first rank has pulled it.
+// The model's parts. Every rank of the group has the whole model once its first rank has pulled it.
 class GroupedModel::Parts final : public UndividedModel {
  public:
   explicit Parts(GroupedModel& model) : UndividedModel(model.module(), model.group_), model_(model) {}
@@ -45,8 +45,8 @@ void GroupedModel::share() {
 
 void GroupedModel::start_pass(const LocalBatch& given) {
   LocalBatch batch = given;
-  batch.discard_gradients = false;  // this object freezes the parameters
-  // What is pushed is what the group has combined, not what this rank's backward pass gives.
+  batch.discard_gradients = false;  // this object freezes the parameters itself
+  // Pushes the gradients that the group has reduced in step(), not those of this rank's backward pass.
   LocalBatch told = batch;
   told.optimizer = nullptr;
   if (served_) served_->begin_step(told);
@@ -54,7 +54,7 @@ void GroupedModel::start_pass(const LocalBatch& given) {
   in_window_ = !batch.synchronise;
   announced_ = false;
   samples_ = static_cast<double>(batch.samples);
-  // What the group has combined is pushed in step(), which is not the replica's.
+  // The reduced gradients are pushed in step(), which the replica does not see.
   LocalBatch combined = batch;
   combined.gradients_are_read = true;
   replica_->begin_step(combined);
@@ -66,7 +66,7 @@ void GroupedModel::announce(const StepTotals& mine) {
 }
 
 void GroupedModel::apply_step(torch::optim::Optimizer& optimizer) {
-  // A loop of one's own that announces nothing has ranks of equally many samples.
+  // A custom loop that announces nothing is assumed to have equally many samples on all ranks.
   const double samples =
       announced_ ? static_cast<double>(replica_->totals().predictions) : samples_ * group_.size();
   if (!served_) return;

@@ -13,13 +13,13 @@
 
 namespace rondo {
 
-// One rank's replica in a group that is one worker of parameter servers. A step: the group's first rank pulls
-// the variables and broadcasts them to the group; gradients are combined within it; the first rank pushes
-// them.
+// One rank's replica in a group that is one worker of parameter servers. In a step, the group's first rank
+// pulls the variables and broadcasts them to the group. Gradients are reduced within the group, and the first
+// rank pushes them.
 class GroupedModel final : public PreparedModel {
  public:
-  // `replica` combines gradients of `module` within `group`; `served` is that module at the servers, on the
-  // group's first rank, and null on the others. Collective within the group.
+  // `replica` reduces gradients of `module` within `group`. `served` connects that module to the servers; it
+  // is set on the group's first rank, and null on the others. Collective within the group.
   GroupedModel(std::unique_ptr<PreparedModel> replica, std::unique_ptr<ServedModel> served,
                const Group& group);
 
@@ -40,7 +40,7 @@ class GroupedModel final : public PreparedModel {
   void start_pass(const LocalBatch& given) override;
   void finish_pass() override { replica_->finish_backward(); }
   void apply_step(torch::optim::Optimizer& optimizer) override;
-  // The group's first rank's parameters become everybody's.
+  // Broadcasts the parameters of the group's first rank.
   void share();
 
   std::unique_ptr<PreparedModel> replica_;
@@ -48,23 +48,23 @@ class GroupedModel final : public PreparedModel {
   Group group_;
   std::unique_ptr<ModelParts> parts_;
   std::vector<at::Tensor> parameters_;
-  bool in_window_ = false;  // more passes of the step are to come
-  bool announced_ = false;  // totals() are of this step
-  double samples_ = 0;      // of this rank
+  bool in_window_ = false;  // whether more passes of the step follow
+  bool announced_ = false;  // whether totals() belong to this step
+  double samples_ = 0;      // number on this rank
 };
 
 // Strategy "grouped", on one rank of a group: ddp within the group, which is one worker of parameter servers.
-// The first rank of each group speaks with the servers; group 0 is the chief, whose ranks validate together
-// and whose first rank writes checkpoints.
+// The first rank of each group communicates with the servers. Group 0 is the chief: its ranks validate
+// together, and its first rank writes checkpoints.
 class GroupedStrategy final : public ServerStrategy {
  public:
-  // `context` is of the ranks of the group (init_options_of_group), `connect` of the group as a worker.
-  // Throws UsageError for another context, naming both.
+  // `context` has the ranks of the group (init_options_of_group()), and `connect` describes the group as a
+  // worker. Throws UsageError for another context, naming both.
   GroupedStrategy(const Context& context, const server::ClusterOptions& connect, control::JobSecret secret,
                   const GroupPlace& place, const DdpStrategyOptions& within);
 
   using ServerStrategy::prepare;
-  // Collective within the group; its first rank meets the servers.
+  // Connects the group's first rank to the servers. Collective within the group.
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
   ReplicaPlacement placement() const override;
 

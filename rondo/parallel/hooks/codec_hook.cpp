@@ -12,11 +12,11 @@
 namespace rondo {
 namespace {
 
-// One stream of all-reduces a bucket, and the residuals on their way from one layout of buckets to the next.
-// Used by the thread that drives the backward pass.
+// One stream of coded all-reduces per bucket. Also keeps residuals while the bucket layout changes. Used by
+// the thread that drives the backward pass.
 class CodecStreams {
  public:
-  // `always_gathers`: the engine has no all_to_all.
+  // `always_gathers`: set for an engine without all_to_all.
   CodecStreams(c10::intrusive_ptr<c10d::Backend> engine, std::string codec, bool always_gathers)
       : engine_(std::move(engine)), codec_(std::move(codec)), always_gathers_(always_gathers) {
     collective::make_codec(codec_);
@@ -29,8 +29,8 @@ class CodecStreams {
     return continue_with(reduction, reduction.start(buffer), buffer);
   }
 
-  // "residual/7" is what was left out of parameter 7, "sum_residual/2" of this rank's sums of bucket 2, which
-  // has the parameters "sum_members/2".
+  // Keys: "residual/7" is the residual of parameter 7, "sum_residual/2" the residual of this rank's sums of
+  // bucket 2, and "sum_members/2" the parameters of bucket 2.
   CommState save() const {
     CommState state;
     for (const auto& [member, residual] : kept_) state[str(kResidual, member)] = residual.clone();
@@ -64,7 +64,7 @@ class CodecStreams {
 
   struct Stream {
     std::vector<std::size_t> members;
-    std::vector<std::int64_t> elements;  // of each
+    std::vector<std::int64_t> elements;  // number of elements of each member
     std::unique_ptr<CodedAllReduce> reduction;
   };
   struct KeptSum {
@@ -76,7 +76,7 @@ class CodecStreams {
     return static_cast<std::size_t>(parse_integer(name.substr(name.find('/') + 1), name));
   }
 
-  // Calls use(parameter, its part of the residual).
+  // Calls use(parameter, part of the residual) for each parameter of the stream.
   template <class Use>
   static void for_each_part(const Stream& stream, const Use& use) {
     if (!stream.reduction || !stream.reduction->residual().defined()) return;
@@ -98,8 +98,8 @@ class CodecStreams {
   CodedAllReduce& stream_of(const GradBucket& bucket) {
     Stream& stream = streams_[bucket.index()];
     if (stream.reduction && stream.members == bucket.members()) return *stream.reduction;
-    // Buckets come in order, so this one and those behind it are not under way: all that they hold is kept
-    // until its parameters appear again.
+    // Buckets are launched in order, so this bucket and later ones are not in flight. Their residuals are
+    // kept until their parameters appear again.
     for (auto old = streams_.find(bucket.index()); old != streams_.end(); ++old) keep_residuals(old->second);
     stream.members = bucket.members();
     stream.elements.clear();
@@ -134,9 +134,9 @@ class CodecStreams {
   const c10::intrusive_ptr<c10d::Backend> engine_;
   const std::string codec_;
   const bool always_gathers_;
-  std::map<std::size_t, Stream> streams_;     // by bucket
-  std::map<std::size_t, at::Tensor> kept_;    // by parameter
-  std::map<std::size_t, KeptSum> kept_sums_;  // by bucket, as saved
+  std::map<std::size_t, Stream> streams_;     // by bucket index
+  std::map<std::size_t, at::Tensor> kept_;    // residuals by parameter index
+  std::map<std::size_t, KeptSum> kept_sums_;  // by bucket index, as saved
 };
 
 CommHook hook_of(const std::shared_ptr<CodecStreams>& streams, const std::string& codec) {
@@ -148,7 +148,7 @@ CommHook hook_of(const std::shared_ptr<CodecStreams>& streams, const std::string
 }  // namespace
 
 CommHook codec_hook(const Group& group, const std::string& codec) {
-  // Programs make a hook without a group to see whether there is such a codec.
+  // Programs make a hook without a group to check whether the codec exists.
   const auto engine = group.member() ? group.backend() : nullptr;
   return hook_of(std::make_shared<CodecStreams>(engine, codec, /*always_gathers=*/false), codec);
 }

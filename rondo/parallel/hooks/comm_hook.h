@@ -12,11 +12,11 @@
 
 namespace rondo {
 
-// What a communication hook sees of a bucket: a flat tensor with the gradients of some parameters of one
-// dtype and device, one after the other. A value: a hook may keep a copy. (PyTorch's dist.GradBucket.)
+// A bucket as seen by a communication hook: a flat tensor with the gradients of some parameters of one dtype
+// and device, one after the other. A hook may keep a copy. Equivalent to PyTorch's dist.GradBucket.
 class GradBucket {
  public:
-  // `members` are the parameters' numbers in the model, the same on all ranks and in every run.
+  // `members`: the parameters' indices in the model, the same on all ranks and in every run.
   GradBucket(std::size_t index, bool is_last, at::Tensor buffer, std::vector<at::Tensor> parameters,
              std::vector<std::size_t> members)
       : index_(index),
@@ -25,23 +25,25 @@ class GradBucket {
         parameters_(std::move(parameters)),
         members_(std::move(members)) {}
 
-  // Number within the backward pass, in order of communication. Buckets are laid out anew after the first
-  // pass, when the order of gradients is known.
+  // Returns the position of the bucket in the backward pass, in order of communication. The bucket layout
+  // changes after the first pass, when the order of gradients is known.
   std::size_t index() const { return index_; }
-  // Whether it is the last of the backward pass.
+  // Returns true for the last bucket of the backward pass.
   bool is_last() const { return is_last_; }
 
-  // The gradients of this rank, not divided; one dimension. The hook may write to it. With set_local_samples
-  // they are multiplied by samples / mean samples, so that the mean over ranks is the weighted mean.
+  // Returns this rank's gradients, not divided, as one dimension. The hook may write to the buffer. With
+  // set_local_samples() the gradients are multiplied by samples / mean samples, so that the mean over ranks
+  // is the weighted mean.
   const at::Tensor& buffer() const { return buffer_; }
-  // For hooks around hooks: what buffer() gives from now on.
+  // Replaces the buffer; for hooks that wrap other hooks.
   void set_buffer(at::Tensor buffer) { buffer_ = std::move(buffer); }
 
-  // The buffer's parts, one a parameter and of its shape, contiguous: views.
+  // Returns views of the buffer, one per parameter and of its shape, contiguous.
   std::vector<at::Tensor> gradients() const;
-  // Whose gradients are in the bucket.
+  // Returns the parameters with gradients in the bucket, in the order of the buffer.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  const std::vector<std::size_t>& members() const { return members_; }  // where each of them lies in buffer()
+  // Returns the parameters' indices in the model, in the order of the buffer.
+  const std::vector<std::size_t>& members() const { return members_; }
 
  private:
   std::size_t index_;
@@ -51,39 +53,41 @@ class GradBucket {
   std::vector<std::size_t> members_;
 };
 
-// What has to be kept for a run to go on as if it had not been interrupted, by name; differs by rank.
+// State by name that a resumed run needs to continue exactly; it differs by rank.
 using CommState = std::map<std::string, at::Tensor>;
 
-// Replaces the all-reduce of DistributedDataParallel: called on each rank for each bucket, in the same order,
-// as soon as its gradients are complete. Its result, as long as the buffer, becomes the gradients: the hook
-// itself divides by the number of ranks. It runs during the backward pass, so it should start a message and
-// return; later rounds go into the future. (PyTorch's DDP communication hook.)
+// A function that replaces the all-reduce of DistributedDataParallel. It is called on each rank for each
+// bucket, in the same order, as soon as the bucket's gradients are complete. The result, as long as the
+// buffer, becomes the gradients; the hook itself divides by the number of ranks. The function runs during the
+// backward pass, so it should start a message and return; later rounds are added to the future. Equivalent to
+// PyTorch's DDP communication hook.
 struct CommHook {
-  // Compared across ranks, so it tells settings too: "codec int8".
+  // Name including the settings, such as "codec int8"; compared across ranks.
   std::string name;
   std::function<BucketFuture(GradBucket&)> run;  // reduces one bucket
-  // What the hook remembers from pass to pass (error feedback, drawn numbers), as copies, and back; null when
-  // it remembers nothing. Between backward passes.
+  // Returns a copy of the hook's state (error feedback, random generator). Null if the hook has none. Called
+  // between backward passes, like `restore`.
   std::function<CommState()> save = {};
-  std::function<void(const CommState&)> restore = {};  // goes on from what save() gave
+  std::function<void(const CommState&)> restore = {};  // restores the result of save()
 };
 
-// Calls `restore` with this rank's entry of the states that all ranks of `group` saved, in rank order. Returns
-// why nothing was restored, as a clause after "its saved state" ("is of 3 ranks, this run has 2", or what
-// `restore` returns); empty when it was. Communicates nothing.
+// Calls `restore` with this rank's entry of `of_ranks`, the states that all ranks of `group` saved, in rank
+// order. Returns an empty string on success, otherwise the reason, as a clause after "its saved state": "is
+// of 3 ranks, this run has 2", or the result of `restore`. Does not communicate.
 std::string restore_own_state(const std::vector<CommState>& of_ranks, const Group& group,
                               const std::function<std::string(const CommState&)>& restore);
-// The warning that a codec starts without its saved error feedback, for a reason of restore_own_state(); empty
-// for an empty one.
+// Returns the warning that a codec starts without its saved error feedback, for a reason from
+// restore_own_state(). Returns an empty string for an empty reason.
 std::string codec_restart_warning(const std::string& reason);
 
-// A list of numbers as a tensor of a state.
+// Returns the numbers as a tensor for a CommState.
 at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers);
-// And back: the numbers of an int64 tensor in the host's memory.
+// Returns the numbers in an int64 tensor on the CPU.
 std::vector<std::size_t> tensor_to_numbers(const at::Tensor& tensor);
 
-// The bytes of a text as a tensor of a state, and back.
+// Returns the bytes of the text as a tensor for a CommState.
 at::Tensor text_to_tensor(const std::string& text);
-std::string tensor_to_text(const at::Tensor& tensor);  // of a tensor on the CPU
+// Returns the text in a tensor on the CPU, as text_to_tensor() makes it.
+std::string tensor_to_text(const at::Tensor& tensor);
 
 }  // namespace rondo

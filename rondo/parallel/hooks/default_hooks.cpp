@@ -40,7 +40,7 @@ BucketFuture start_average(const Group& group, const at::Tensor& tensor) {
 }
 
 BucketFuture start_average(c10d::Backend& engine, const at::Tensor& tensor) {
-  // Division first keeps sums of half-precision numbers in range.
+  // Dividing first keeps sums of half-precision numbers in range.
   tensor.div_(engine.getSize());
   return start_sum(engine, tensor);
 }

@@ -7,35 +7,36 @@
 // DistributedDataParallel::register_comm_hook. Any engine and device.
 namespace rondo {
 
-// Divides and all-reduces: the same gradients as without a hook.
+// Returns a hook that divides and all-reduces: the same gradients as without a hook.
 CommHook allreduce_hook(const Group& group);
 
-// All-reduces in float16, half the bytes of float32: converted, divided, added by the engine in
-// that type, converted back. Magnitudes above 65504 become infinite in float16. Buckets that hold no
-// floating-point numbers are all-reduced as they are.
+// Returns a hook that all-reduces in float16, half the bytes of float32. Gradients are converted, divided,
+// summed by the engine in float16, and converted back. Magnitudes above 65504 become infinite in float16.
+// Buckets of integers are all-reduced as they are.
 CommHook fp16_compress_hook(const Group& group);
-// The same in bfloat16.
+// Like fp16_compress_hook(), in bfloat16.
 CommHook bf16_compress_hook(const Group& group);
 
-// Averages by a reduce-scatter and an all-gather, TensorFlow's CommunicationImplementation.RING. A bucket whose
-// length the ranks do not divide is copied.
+// Returns a hook that averages by a reduce-scatter and an all-gather, TensorFlow's
+// CommunicationImplementation.RING. A bucket is copied if its length is not a multiple of the number of
+// ranks.
 CommHook ring_hook(const Group& group);
 
-// Around any hook: it sees, and communicates, the bucket in float16.
+// Returns a hook that passes the bucket to `hook` in float16.
 CommHook fp16_compress_wrapper(CommHook hook);
-// The same in bfloat16.
+// Like fp16_compress_wrapper(), in bfloat16.
 CommHook bf16_compress_wrapper(CommHook hook);
 
-// Communicates nothing, so ranks drift apart: shows how fast training would be without communication.
+// Returns a hook that communicates nothing, to measure training speed without communication. Ranks diverge.
 CommHook noop_hook();
 
-// For hooks: starts the mean of `tensor` over the ranks, in place.
+// Starts computing the mean of `tensor` over the ranks, in place; for use in hooks.
 BucketFuture start_average(const Group& group, const at::Tensor& tensor);
-// For hooks: starts the sum.
+// Starts computing the sum of `tensor` over the ranks, in place; for use in hooks.
 BucketFuture start_sum(const Group& group, const at::Tensor& tensor);
-// The same over an engine.
+// Like start_average(group, tensor), over an engine.
 BucketFuture start_average(c10d::Backend& engine, const at::Tensor& tensor);
-// For hooks: starts the sum over an engine.
+// Like start_sum(group, tensor), over an engine.
 BucketFuture start_sum(c10d::Backend& engine, const at::Tensor& tensor);
 
 }  // namespace rondo

@@ -38,8 +38,8 @@ void orthogonalize(at::Tensor& matrix, double epsilon) {
 
 namespace {
 
-// numpy's RandomState(seed).randint(1'000'000'000), which PyTorch's hook seeds its matrices with: the
-// generator's words, cut to 30 bits, the first that is in range.
+// Draws numpy's RandomState(seed).randint(1'000'000'000), from which PyTorch's hook seeds its matrices: the
+// first word of the generator, cut to 30 bits, that is in range.
 std::uint32_t draw_seed(std::mt19937& random) {
   std::uint32_t word = 0;
   do {
@@ -79,7 +79,7 @@ BucketFuture PowerSgdState::run(const GradBucket& bucket) {
 BucketFuture PowerSgdState::compress(const GradBucket& bucket) {
   Memory& memory = memory_of(bucket);
   const at::Tensor buffer = bucket.buffer();
-  at::Tensor input;  // what should have arrived at the others
+  at::Tensor input;  // gradients plus the error of earlier steps
   if (options_.use_error_feedback) {
     if (memory.error.defined()) {
       buffer.add_(memory.error);
@@ -99,7 +99,7 @@ BucketFuture PowerSgdState::compress(const GradBucket& bucket) {
   for (std::size_t i = 0; i < memory.matrices.size(); ++i) {
     at::mm_out(memory.ps[i], memory.matrices[i], memory.qs[i]);
   }
-  // The rest is divided by the ranks when it has arrived; each P only gives a direction.
+  // P is only a direction, so it is not divided; the rest is divided by the number of ranks after the sum.
   return start_sum(group_, memory.first)
       .then_send([this, &memory](const at::Tensor&) { return compute_qs(memory); })
       .then([this, &memory, input, buffer](const at::Tensor&) { return decompress(memory, input, buffer); });
@@ -167,7 +167,7 @@ void PowerSgdState::place_matrices(const at::Tensor& buffer, Memory& memory) {
   if (!goes_on) draw_qs(memory);
   for (at::Tensor& q : memory.qs) {
     if (goes_on) {
-      // A gradient that was zero has left no direction to go on with.
+      // A zero gradient leaves a zero column, which gives no direction for the warm start.
       const at::Tensor gone = (q == 0).all(0, /*keepdim=*/true);
       q.masked_fill_(gone, 1);
     }
@@ -175,7 +175,7 @@ void PowerSgdState::place_matrices(const at::Tensor& buffer, Memory& memory) {
   }
 }
 
-// Whether `second` is what an earlier run has saved.
+// Copies the saved `second`, if there is one, into `memory`. Returns true if it did.
 bool PowerSgdState::take_restored(Memory& memory) const {
   const at::Tensor restored = std::exchange(memory.restored, at::Tensor());
   if (!restored.defined()) return false;
@@ -253,7 +253,7 @@ at::Tensor PowerSgdState::decompress(Memory& memory, const at::Tensor& input, co
     at::mm_out(memory.matrices[i], memory.ps[i], memory.qs[i].t());
   }
   if (input.defined()) at::sub_out(memory.error, input, buffer);
-  // The sums are the same on all ranks, so all of them decide alike.
+  // The sums are the same on all ranks, so all ranks make the same decision.
   if (!at::isfinite(memory.first).all().item<bool>() || !at::isfinite(memory.second).all().item<bool>()) {
     memory.error.reset();
     memory.first.reset();

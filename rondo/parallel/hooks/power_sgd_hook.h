@@ -13,74 +13,77 @@
 
 namespace rondo {
 
-// Makes the columns of a matrix of at least as many rows as columns orthonormal, in place: modified
-// Gram-Schmidt for up to two columns and for half precision, a QR factorisation beyond (as PyTorch's PowerSGD
-// does, so that results compare). `epsilon` is added to the norms of Gram-Schmidt. A column of zeros stays
-// zero, where dividing by its norm would give NaN.
+// Makes the columns of a matrix orthonormal, in place. The matrix has at least as many rows as columns. Uses
+// modified Gram-Schmidt for up to two columns and for half precision, otherwise a QR factorisation, as
+// PyTorch's PowerSGD does, so that results are comparable. `epsilon` is added to the norms of Gram-Schmidt. A
+// zero column stays zero, where a division by its norm would give NaN.
 void orthogonalize(at::Tensor& matrix, double epsilon);
 
-// PyTorch's names and defaults (PowerSGDState), without the batching of equal shapes.
+// Options of PowerSGD, with the names and defaults of PyTorch's PowerSGDState, without batching of equal
+// shapes.
 struct PowerSgdOptions {
   std::int64_t matrix_approximation_rank = 1;  // number of columns of P and Q
-  // Backward passes with a plain all-reduce before compression begins; with error feedback or warm start at
-  // least 2, because buckets are laid out anew after the first.
+  // Number of backward passes with a plain all-reduce before compression begins. At least 2 with error
+  // feedback or warm start, because the bucket layout changes after the first pass.
   std::int64_t start_iter = 1000;
-  // A matrix is compressed when that saves more than this factor.
+  // Minimum ratio of elements before / after at which a matrix is compressed.
   double min_compression_rate = 2;
-  bool use_error_feedback = true;        // adds what a step left out to the next one's gradients
-  bool warm_start = true;                // begins with the last step's Q
+  // Whether to add the compression error of a step to the next step's gradients.
+  bool use_error_feedback = true;
+  bool warm_start = true;                // whether a step starts from the last step's Q
   double orthogonalization_epsilon = 0;  // added to the norm of a column
-  std::uint32_t random_seed = 0;         // of the first Q
+  std::uint32_t random_seed = 0;         // seed of the first Q
 };
 
-// Gradients as products of low-rank matrices: M (n x m) travels as P (n x rank) and Q (m x rank) with M ~ P
-// Q^T, one step of power iteration a training step. Source: Vogels, Karimireddy, Jaggi, "PowerSGD: Practical
-// Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019; the order of computation and the
-// random numbers are those of PyTorch's powerSGD_hook, so that training runs compare step by step.
+// The state of one model's PowerSGD hook, which sends gradients as products of low-rank matrices. M (n x m)
+// is sent as P (n x rank) and Q (m x rank) with M ~ P Q^T, with one power iteration per training step.
+// Source: Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
+// Optimization", NeurIPS 2019. The order of computation and the random numbers are those of PyTorch's
+// powerSGD_hook, so that training runs are comparable step by step.
 //
-// Two differences, where PyTorch's hook turns into NaN for good: a gradient that is zero (an unused
-// parameter) is compressed to zero, and after a step with a NaN or an infinity (a loss scale that was too
-// high) the error feedback and the warm start begin anew.
+// The hook differs from PyTorch's in two cases where PyTorch's stays NaN for good. A zero gradient (an unused
+// parameter) is compressed to zero. After a step with a NaN or an infinity (a loss scale that was too high),
+// error feedback and warm start are reset.
 //
-// The state of one model's hook; used by the thread that drives the backward pass.
+// Used by the thread that drives the backward pass.
 class PowerSgdState {
  public:
-  // Throws UsageError when an option is out of range.
+  // Throws UsageError if an option is out of range.
   PowerSgdState(Group group, const PowerSgdOptions& options);
 
-  // Starts the mean of the bucket over the ranks, as a hook.
+  // Starts computing the mean of the bucket over the ranks, as a hook does.
   BucketFuture run(const GradBucket& bucket);
 
-  // How much less has travelled.
+  // Sizes of the messages before and after compression.
   struct CompressionStats {
     double rate = 0;                   // before / after; 0 before compression has begun
-    std::int64_t elements_before = 0;  // of gradients
-    std::int64_t elements_after = 0;   // that travelled
+    std::int64_t elements_before = 0;  // elements of gradients
+    std::int64_t elements_after = 0;   // elements sent
   };
-  // Over all steps since compression began.
+  // Returns the sums over all steps since compression began.
   CompressionStats compression_stats() const;
 
-  // As given.
+  // Returns the options given to the constructor.
   const PowerSgdOptions& options() const { return options_; }
 
   // See CommHook.
   CommState save() const;
-  // See CommHook. Throws DataError for what save() did not make.
+  // See CommHook. Throws DataError for a state that save() did not make.
   void restore(const CommState& state);
 
  private:
-  // What is kept of a bucket between steps, and its parts in this step.
+  // State of a bucket: the first rows persist between steps, the views belong to the current step.
   struct Memory {
     std::vector<std::size_t> members;  // the bucket's parameters
-    at::Tensor error;                  // what earlier steps left out, on this rank
-    at::Tensor first;                  // what the first round sends: uncompressed gradients, then every P
-    at::Tensor second;                 // the second round: every Q
+    at::Tensor error;                  // compression error of earlier steps, on this rank
+    at::Tensor first;                  // message of the first round: uncompressed gradients, then every P
+    at::Tensor second;                 // message of the second round: every Q
     std::vector<at::Tensor> matrices;  // compressed gradients, views of the bucket
-    std::vector<at::Tensor> vectors;   // the others
-    std::vector<at::Tensor> ps;        // views of `first`, by matrix
-    std::vector<at::Tensor> qs;        // views of `second`
+    std::vector<at::Tensor> vectors;   // uncompressed gradients, views of the bucket
+    std::vector<at::Tensor> ps;        // views of `first`, one per matrix
+    std::vector<at::Tensor> qs;        // views of `second`, one per matrix
     std::int64_t uncompressed = 0;     // elements at the front of `first`
-    at::Tensor restored;               // what `second` was when it was saved
+    at::Tensor restored;               // saved content of `second`, until it is used
   };
 
   Memory& memory_of(const GradBucket& bucket);
@@ -94,16 +97,16 @@ class PowerSgdState {
 
   const Group group_;
   const PowerSgdOptions options_;
-  std::mt19937 random_;  // draws the seeds of Q, the same on all ranks
+  std::mt19937 random_;  // generator of the seeds of Q, the same on all ranks
   std::int64_t iteration_ = 0;
   std::int64_t elements_before_ = 0;
   std::int64_t elements_after_ = 0;
-  std::map<std::size_t, Memory> memories_;  // by bucket
+  std::map<std::size_t, Memory> memories_;  // by bucket index
 };
 
-// The hook of a state that the caller looks at.
+// Returns the hook of a state that the caller keeps access to.
 CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);
-// The hook with a state of its own. Throws UsageError when an option is out of range.
+// Returns the hook with its own state. Throws UsageError if an option is out of range.
 CommHook power_sgd_hook(const Group& group, const PowerSgdOptions& options = {});
 
 }  // namespace rondo

@@ -39,7 +39,7 @@ PowerSgdOptions power_sgd_options(const std::string& settings) {
 
 using Factory = CommHook (*)(const Group& group, const std::string& settings);
 
-// Hooks that are no byte codec.
+// Hooks other than byte codecs.
 const std::map<std::string, Factory>& factories() {
   static const std::map<std::string, Factory> table = {
       {"power_sgd",

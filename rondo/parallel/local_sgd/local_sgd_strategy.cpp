@@ -15,7 +15,7 @@
 namespace rondo {
 namespace {
 
-constexpr std::int64_t kGradientBytes = 25 << 20;  // of one all-reduce, as buckets of ddp
+constexpr std::int64_t kGradientBytes = 25 << 20;  // per all-reduce, like ddp's buckets
 constexpr const char* kSteps = "steps";
 
 std::string text_of(const LocalSgdOptions& options) {
@@ -42,7 +42,7 @@ std::vector<at::Tensor> parameters_of(const ModelTensors& tensors) {
   return parameters;
 }
 
-// After it rank 0's model is everybody's.
+// Returns the module's tensors, with rank 0's values on all ranks.
 ModelTensors agreed_tensors(const torch::nn::Module& module, const Group& group,
                             const LocalSgdOptions& options) {
   ModelTensors tensors = without_repetitions(tensors_of(module));
@@ -82,12 +82,12 @@ void LocalSgdModel::finish_pass() {
   step_is_open_ = true;
 }
 
-// The mean over the samples of all ranks, as every synchronous strategy gives it.
+// Computes the mean over the samples of all ranks, like every synchronous strategy.
 void LocalSgdModel::combine_gradients() {
   if (group_.size() == 1) return;
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> trained, gradients;
-  std::vector<float> used;  // on this rank
+  std::vector<float> used;  // by parameter, on this rank
   std::int64_t bytes = 0;
   for (const at::Tensor& parameter : parameters_of(tensors_)) {
     if (!parameter.requires_grad()) continue;
@@ -102,7 +102,7 @@ void LocalSgdModel::combine_gradients() {
     bytes += static_cast<std::int64_t>(parameter.grad().nbytes());
   }
   if (trained.empty()) return;
-  // Which parameters any rank has used travels behind the last gradient.
+  // Flags for the parameters that any rank has used are reduced together with the last gradients.
   at::Tensor used_by_any = torch::tensor(used).to(gradients.back().options());
   gradients.push_back(used_by_any);
   announcement_.ensure_started();
@@ -112,14 +112,14 @@ void LocalSgdModel::combine_gradients() {
     all_reduce(sum, group_);
     bucket.assign(sum);
   }
-  // A parameter that no rank has used keeps no gradient: the optimizer leaves it as it is.
+  // A parameter that no rank has used keeps no gradient, so the optimizer skips it.
   used_by_any = used_by_any.to(at::kCPU, at::kFloat);
   for (std::size_t i = 0; i < trained.size(); ++i) {
     if (used_by_any[static_cast<std::int64_t>(i)].item<float>() == 0) trained[i].mutable_grad().reset();
   }
 }
 
-// A rank without data of its own has a gradient of samples that do not count: its replica stays as it is.
+// A rank without data has the gradient of samples that do not count, so its replica is not updated.
 void LocalSgdModel::apply_step(torch::optim::Optimizer& optimizer) {
   if (synchronous() || batch_.samples > 0) optimizer.step();
 }

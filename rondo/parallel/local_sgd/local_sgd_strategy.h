@@ -14,15 +14,15 @@
 
 namespace rondo {
 
-// A replica that takes steps of its own, averaged with the others' once in a period.
+// A replica that takes local steps and is averaged with the others once per period.
 //
-// What it is as a whole, for evaluation and saving, is the mean of the ranks' replicas: parts().flush() puts
-// the mean into the module, and the next begin_step() this rank's own values. totals() are of this rank alone
-// but in steps in which ranks meet: the synchronous ones, and those that end a period. There a request to
-// stop is heard.
+// For evaluation and saving the model is the mean of the ranks' replicas. parts().flush() stores the mean in
+// the module, and the next begin_step() restores this rank's own values. totals() are of this rank alone,
+// except in steps in which ranks communicate: the synchronous ones, and those that end a period. A request to
+// stop takes effect in those steps.
 class LocalSgdModel final : public PreparedModel {
  public:
-  // Collective. All ranks get the values of rank 0. Throws MismatchError where models or options differ.
+  // Copies rank 0's values to all ranks. Throws MismatchError if models or options differ. Collective.
   LocalSgdModel(std::shared_ptr<torch::nn::Module> module, const Group& group,
                 const LocalSgdOptions& options);
 
@@ -30,8 +30,8 @@ class LocalSgdModel final : public PreparedModel {
   ModelParts& parts() override { return parts_; }
   void announce(const StepTotals& mine) override;
   StepTotals totals() override;
-  // With every rank's own values, the number of steps, what the outer optimizer remembers, and averages that
-  // are under way.
+  // Returns every rank's own values, the number of steps, the outer optimizer's state, and averages in
+  // flight.
   CommunicationState communication_state() const override;
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override;
   CommunicationTimes communication_times() const override;
@@ -46,7 +46,8 @@ class LocalSgdModel final : public PreparedModel {
    public:
     explicit Parts(LocalSgdModel& model) : UndividedModel(*model.module_), model_(model) {}
     void flush_for(ForwardPasses) override { model_.show_mean(); }
-    // Of shown values, this rank's own are aside since flush(), and begin_step() puts them back.
+    // Shown values need no reload: this rank's own values are in own_ since flush(), and begin_step()
+    // restores them.
     void take_values(NewValues values) override {
       if (values != NewValues::shown_shards) model_.reload();
     }
@@ -55,13 +56,14 @@ class LocalSgdModel final : public PreparedModel {
     LocalSgdModel& model_;
   };
 
-  bool synchronous() const { return steps_ < options_.synchronous_steps; }  // the step that is under way
-  // In the step that is under way; a function of its number.
+  // Returns true if the current step averages gradients.
+  bool synchronous() const { return steps_ < options_.synchronous_steps; }
+  // Returns true if ranks communicate in the current step; depends on its number only.
   bool ranks_meet() const {
     return synchronous() || average_.ends_period(steps_ + 1 - options_.synchronous_steps);
   }
   void combine_gradients();
-  // What is to happen between the optimizer's step and the next forward pass, once.
+  // Does the work between the optimizer's step and the next forward pass, once per step.
   void finish_step();
   void show_mean();
   void reload();
@@ -72,21 +74,22 @@ class LocalSgdModel final : public PreparedModel {
   ModelTensors tensors_;
   Parts parts_{*this};
   ParameterAverage average_;
-  StepAnnouncement announcement_;  // of steps in which ranks meet
+  StepAnnouncement announcement_;  // for steps in which ranks communicate
   LocalBatch batch_;
   StepTotals mine_;
   StepTotals totals_;
-  std::int64_t steps_ = 0;       // done, the synchronous ones among them
-  bool step_is_open_ = false;    // finish_step() has something to do
+  std::int64_t steps_ = 0;       // number of steps done, including the synchronous ones
+  bool step_is_open_ = false;    // whether finish_step() has work to do
   std::vector<at::Tensor> own_;  // this rank's values while the module has the mean
-  bool restored_ = false;        // what averages remember came with restore_communication()
+  bool restored_ = false;        // whether restore_communication() has restored the averages' state
 };
 
-// Strategy "local_sgd": every rank trains a replica of its own, and once in a period they are averaged. With
-// options also post-local SGD and DiLoCo.
+// Strategy "local_sgd": every rank trains its own replica, and the replicas are averaged once per period.
+// Options also select post-local SGD and DiLoCo.
 class LocalSgdStrategy final : public ProcessStrategy {
  public:
-  // Throws UsageError for a delay that is not shorter than the period, or more fragments than its steps.
+  // Throws UsageError for a delay that is not shorter than the period, or more fragments than the period has
+  // steps.
   LocalSgdStrategy(Context context, const LocalSgdOptions& options);
   using ProcessStrategy::prepare;
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;

@@ -65,7 +65,7 @@ std::vector<Fragment> cut_into_fragments(const std::vector<at::Tensor>& tensors,
   };
   std::uint64_t before = 0;
   for (const at::Tensor& tensor : averaged) {
-    // A tensor belongs to the part in which its middle lies.
+    // A tensor belongs to the part that contains its middle.
     const std::uint64_t middle = before + tensor.nbytes() / 2;
     const auto part =
         static_cast<std::int64_t>(std::min(parts - 1, middle * parts / std::max<std::uint64_t>(bytes, 1)));
@@ -104,7 +104,7 @@ void ParameterAverage::after_step(std::int64_t step) {
     if (part.sum.defined() && part.counts_after <= step) take(part);
   }
   for (Part& part : parts_) {
-    // The last fragment's moment is the end of the period, those of the others lie before it.
+    // The last fragment's moment is the end of the period; the moments of the others are before it.
     const std::int64_t moment = options_.sync_period * (part.fragment.moment() + 1) / options_.fragments;
     if (step % options_.sync_period != moment % options_.sync_period) continue;
     launch(part, step);

@@ -12,21 +12,22 @@
 
 namespace rondo {
 
-// Tensors of one dtype that are averaged together. flat() and assign() are between them and one contiguous
-// tensor, in which low-precision dtypes are float32: averages of many ranks would lose bits.
+// Tensors of one dtype that are averaged together. flat() and assign() convert between them and one
+// contiguous tensor. Low-precision dtypes are float32 there, because averages over many ranks would lose
+// bits.
 class Fragment {
  public:
-  // `moment`: which of the period's moments of averaging is this one's, from 0.
+  // `moment`: index of the fragment's average within the period, from 0.
   Fragment(std::vector<at::Tensor> tensors, std::int64_t moment)
       : tensors_(std::move(tensors)), moment_(moment) {}
 
   std::int64_t moment() const { return moment_; }
-  at::Tensor flat() const;                     // a copy of the values, 1-D
-  void assign(const at::Tensor& flat) const;   // the values become these
-  void advance(const at::Tensor& flat) const;  // these are added to the values
+  at::Tensor flat() const;                     // returns a 1-D copy of the values
+  void assign(const at::Tensor& flat) const;   // replaces the values
+  void advance(const at::Tensor& flat) const;  // adds to the values
 
  private:
-  // Calls function(tensor, its part of `flat` in its shape).
+  // Calls function(tensor, its part of `flat` in the tensor's shape) for each tensor.
   template <class Function>
   void for_each_part(const at::Tensor& flat, Function function) const;
 
@@ -34,72 +35,73 @@ class Fragment {
   std::int64_t moment_;
 };
 
-// Cuts the tensors, in their order, into `count` parts of about equal bytes (fewer where there are fewer
-// tensors), and each part once more wherever the dtype changes; the first part's moment is `first_moment`.
-// Tensors that are not floating-point are left out.
+// Cuts the tensors, in order, into `count` parts of about equal bytes (fewer if there are fewer tensors). A
+// part is cut again wherever the dtype changes. The first part's moment is `first_moment`. Tensors that are
+// not floating-point are omitted.
 std::vector<Fragment> cut_into_fragments(const std::vector<at::Tensor>& tensors, std::int64_t count,
                                          std::int64_t first_moment);
 
-// The parameters of a model of which every rank trains a replica of its own, and what is made of their
-// averages. After step s (counted from 1, behind the synchronous ones) the fragments whose moment it is are
-// averaged over the ranks; the result counts after step s + sync_delay. Ranks agree on nothing but the number
-// of the step, which is the same on all of them. One thread uses an object.
+// Averages the parameters of replicas that ranks train locally. After step s (counted from 1, after the
+// synchronous ones) the fragments with that moment are averaged over the ranks. The result is applied after
+// step s + sync_delay. Ranks need to agree only on the number of the step. Not thread-safe.
 //
-// average: the parameters become the mean of the ranks' (Stich, Local SGD, 2019). diloco: the anchor, the
-// parameters after the last average, goes along the mean difference to the ranks' parameters by SGD with
-// Nesterov's momentum (Douillard et al., DiLoCo, 2311.08105). With a delay, ranks add to their parameters
-// what the average would have changed when it was sent, so that the steps between are kept (fragments and
-// overlap: Streaming DiLoCo, 2501.18512).
+// average: the parameters become the mean over the ranks (Stich, Local SGD, 2019). diloco: the anchor, the
+// parameters after the previous average, moves by SGD with Nesterov momentum along the mean difference to the
+// ranks' parameters (Douillard et al., DiLoCo, 2311.08105). With a delay, ranks add the difference between
+// the result and the values that they sent, so that the steps in between are kept (fragments and overlap:
+// Streaming DiLoCo, 2501.18512).
 class ParameterAverage {
  public:
-  // The parameters are equal on all ranks. Buffers (running statistics) are averaged at the end of each
-  // period, whatever is made of the parameters' averages; those that are not floating-point stay each rank's
-  // own.
+  // Parameters must be equal on all ranks. Buffers (running statistics) are averaged at the end of each
+  // period, without the outer optimizer. Buffers that are not floating-point stay local.
   ParameterAverage(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                    const Group& group, const LocalSgdOptions& options);
 
-  // After `step` local steps. Collective at the moments of averages, which depend on `step` only.
+  // Starts and applies averages after `step` local steps. Collective at the moments of averages, which depend
+  // on `step` only.
   void after_step(std::int64_t step);
-  // Whether after so many local steps a whole period ends.
+  // Returns true if a period ends after `step` local steps.
   bool ends_period(std::int64_t step) const { return step % options_.sync_period == 0; }
-  // From the values that the tensors have now, equal on all ranks; forgets momentum and drops averages that
-  // are under way. Waits for those. Collective.
+  // Restarts from the current values, which must be equal on all ranks. Waits for averages in flight and
+  // drops them, and resets momentum. Collective.
   void restart();
 
-  // This rank's values, and giving them back.
+  // Return and restore this rank's values.
   std::vector<at::Tensor> values() const;
   void assign(const std::vector<at::Tensor>& values) const;
-  // The mean of all ranks' values, on every rank. Collective.
+  // Returns the mean of all ranks' values, on every rank. Collective.
   std::vector<at::Tensor> mean_values() const;
 
-  // By name, for a checkpoint: "anchor.0", "momentum.0", and of averages under way, for which it waits,
-  // "sum.0", "sent.0" and "counts_after.0". Changes nothing. Collective.
+  // Returns the state for a checkpoint, by name: "anchor.0", "momentum.0", and for averages in flight, which
+  // it waits for, "sum.0", "sent.0" and "counts_after.0". Does not change the object. Collective.
   CommunicationState state() const;
-  // Goes on with the anchors and momenta of state(), without averages under way; false, and nothing has
-  // changed, where it is of other fragments or another outer optimizer.
+  // Restores anchors and momenta of state(), without averages in flight. Returns false, without changes, for
+  // a state of other fragments or another outer optimizer.
   bool restore(const CommunicationState& state);
-  // After restore(): goes on with the averages that were under way in state(), which is this rank's. False,
-  // and nothing has changed, where they are of another model.
+  // Restores the averages in flight of state() on this rank, after restore(). Returns false, without changes,
+  // if they are of another model.
   bool restore_under_way(const CommunicationState& state);
 
-  const std::vector<TraceSpan>& spans() const { return spans_; }  // of the last after_step()
+  // Returns the spans of the last after_step().
+  const std::vector<TraceSpan>& spans() const { return spans_; }
 
  private:
   struct Part {
     Fragment fragment;
-    bool anchored = false;     // goes by the outer optimizer
-    at::Tensor anchor = {};    // of diloco: after the last average
-    at::Tensor momentum = {};  // of diloco; undefined before the first average
-    at::Tensor sent = {};      // this rank's values when an average was sent
-    at::Tensor sum = {};       // of it; undefined when none is under way
+    bool anchored = false;     // whether the outer optimizer is used
+    at::Tensor anchor = {};    // diloco: values after the previous average
+    at::Tensor momentum = {};  // diloco; undefined before the first average
+    at::Tensor sent = {};      // this rank's values when the average was started
+    at::Tensor sum = {};       // sum over the ranks; undefined if no average is in flight
     c10::intrusive_ptr<c10d::Work> work = {};
-    std::int64_t counts_after = 0;  // step
+    std::int64_t counts_after = 0;  // step after which the average is applied
     std::int64_t launched_ns = 0;
   };
 
   void launch(Part& part, std::int64_t step);
   void take(Part& part);
-  static void drop(Part& part);  // waits for an average under way and forgets it
+  // Waits for an average in flight and drops it.
+  static void drop(Part& part);
 
   Group group_;
   LocalSgdOptions options_;

@@ -27,7 +27,7 @@ struct LayerPass {
   Tensors outputs;
 };
 
-// Forward and backward of one layer by itself.
+// Runs forward and backward of one layer in isolation.
 LayerPass pass_of(const ModelLayer& layer, const Tensors& inputs) {
   LayerPass pass;
   Tensors leaves, sources;
@@ -59,7 +59,7 @@ LayerPass pass_of(const ModelLayer& layer, const Tensors& inputs) {
 
 std::vector<pipeline::UnitCost> measure_layers(const Model& model, const Batch& batch) {
   constexpr int kPasses = 3;
-  const EvaluationMode evaluation(*model.module);  // running statistics stay
+  const EvaluationMode evaluation(*model.module);  // running statistics do not change
   std::vector<pipeline::UnitCost> costs;
   Tensors inputs = batch.inputs;
   for (const ModelLayer& layer : layers_of(model)) {
@@ -71,7 +71,7 @@ std::vector<pipeline::UnitCost> measure_layers(const Model& model, const Batch& 
       if (i > 0) cost.seconds = std::min(cost.seconds, pass.seconds);
     }
     cost.activation_bytes = pass.activation_bytes;
-    // Parameters, gradients and Adam's two.
+    // Counts parameters, gradients and the two moments of Adam.
     for (const at::Tensor& tensor : layer.tensors) cost.state_bytes += 4 * tensor.nbytes();
     inputs = std::move(pass.outputs);
   }
@@ -93,7 +93,7 @@ std::vector<std::string> measured_stage_cuts(const Context& context, const Model
       const std::vector<ModelLayer> layers = layers_of(model);
       const std::vector<pipeline::UnitCost> costs = measure_layers(model, part);
       const auto per_rank = static_cast<std::uint64_t>(schedule.stages() / schedule.ranks);
-      // Along "tensor" a rank has about its part of each layer.
+      // Along "tensor" a rank has about 1 / parts of each layer.
       const auto parts = static_cast<std::uint64_t>(size_along(context.mesh(), "tensor"));
       const std::vector<int> first = pipeline::balanced_cuts(
           costs, schedule.stages(), activations_of_stages(schedule), limit * parts / per_rank);

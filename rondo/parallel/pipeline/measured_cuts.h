@@ -12,14 +12,14 @@
 
 namespace rondo {
 
-// What each layer of the model takes for these samples on this process, forward and backward, the shorter of
-// two passes after one that nobody measures; its memory with Adam. The model's values stay as they are.
-// Throws UsageError as layers_of() does.
+// Returns the cost of each layer for these samples on this process: time of forward and backward, and memory
+// with Adam. The time is the shorter of two passes after a warm-up. Does not change the model's values.
+// Throws UsageError like layers_of().
 std::vector<pipeline::UnitCost> measure_layers(const Model& model, const Batch& batch);
 
-// Where to cut `model` for the pipeline of context.mesh(), as PipelineOptions::stage_cuts: balanced by what
-// rank 0 measures with a micro-batch of `batch`, the batch of a replica. No rank has more than `limit` bytes;
-// 0 is no limit. Collective. Throws UsageError as balanced_cuts() does, on all ranks.
+// Returns the cuts of `model` for the pipeline of context.mesh(), as PipelineOptions::stage_cuts, balanced by
+// rank 0's measurements with a micro-batch of `batch`, the batch of a replica. No rank exceeds `limit` bytes;
+// 0 is no limit. Collective. Throws UsageError like balanced_cuts(), on all ranks.
 std::vector<std::string> measured_stage_cuts(const Context& context, const Model& model, const Batch& batch,
                                              const PipelineOptions& options, std::uint64_t limit);
 

@@ -20,13 +20,13 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// Where gradients come from that were computed before: its backward gives them to the parameters.
+// A graph node whose backward passes precomputed gradients on to the parameters.
 struct GradientSource final : torch::autograd::Node {
   variable_list apply(variable_list&&) override { return std::move(gradients); }
   variable_list gradients;
 };
 
-// Autograd puts `gradients` into `.grad` of the parameters, and whoever waits for that is told.
+// Lets autograd accumulate `gradients` into `.grad` of the parameters, so that gradient hooks run.
 void hand_over(const Tensors& parameters, Tensors gradients) {
   auto source = make_graph_node<GradientSource>();
   source->gradients = std::move(gradients);
@@ -48,7 +48,7 @@ PipelineModel::PipelineModel(std::shared_ptr<torch::nn::Module> module, Context 
       pipeline_(context_.group("pipeline")),
       tensors_(tensors_of(*original_)),
       announcement_(context_.world()) {
-  std::vector<std::vector<std::int64_t>> sizes;  // of the parameters on all ranks of a stage together
+  std::vector<std::vector<std::int64_t>> sizes;  // sizes of the parameters on all ranks of a stage together
   for (const ModelTensor& tensor : tensors_.parameters) sizes.push_back(tensor.tensor.sizes().vec());
   if (auto* const experts = dynamic_cast<ExpertStrategy*>(&replicas)) experts->spread(*original_);
   std::map<std::vector<int>, Group> sharing;  // by ranks along the pipeline
@@ -60,7 +60,7 @@ PipelineModel::PipelineModel(std::shared_ptr<torch::nn::Module> module, Context 
     parameter.own = std::find(owners[i].begin(), owners[i].end(), pipeline_.rank()) != owners[i].end();
     if (owners[i].size() > 1) {
       Group& group = sharing[owners[i]];
-      // A group for every pipeline of the mesh: all ranks make all of them.
+      // Creates a group for every pipeline of the mesh, because all ranks must take part in each creation.
       if (!group.member()) {
         for (const std::vector<int>& ranks : ranks_along(context_.mesh(), {"pipeline"})) {
           std::vector<int> members;
@@ -73,7 +73,8 @@ PipelineModel::PipelineModel(std::shared_ptr<torch::nn::Module> module, Context 
     }
     const at::NoGradGuard no_grad;
     if (!parameter.own) {
-      // It has as many dimensions as the parameter, as an empty shard has (Shard::local_sizes()).
+      // The empty tensor has as many dimensions as the parameter, as an empty shard has
+      // (Shard::local_sizes()).
       std::vector<std::int64_t> nothing(std::max<std::size_t>(1, parameter.model.dim()), 1);
       nothing.front() = 0;
       parameter.model.set_data(at::empty(nothing, parameter.model.options()));
@@ -104,8 +105,8 @@ void PipelineModel::start_pass(const LocalBatch& batch) {
   follow();
 }
 
-// Ranks that compute the same samples count them once: the first stage does, of tensor parallel ones the
-// first. The last stage alone has the loss.
+// Only the first stage, and the first of tensor-parallel ranks, announces samples, so that they are counted
+// once. Only the last stage has the loss.
 void PipelineModel::announce(const StepTotals& mine) {
   inner_->announce(mine);
   if (pipeline_.size() == 1) return;
@@ -193,7 +194,7 @@ std::vector<Shard> PipelineModel::shards() {
       shard = flat_shard(parameter.name, parameter.sizes, 0, shard.local.reshape({0}), shard.replica);
       shard.local = find_shard(inner, parameter.name)->local;
     }
-    // What several stages have counts once.
+    // Ranks of several stages that own a parameter count as its replicas.
     const auto owner = std::find(parameter.owners.begin(), parameter.owners.end(), pipeline_.rank());
     if (parameter.own) {
       shard.replica = shard.replica * static_cast<int>(parameter.owners.size()) +

@@ -13,26 +13,27 @@
 
 namespace rondo {
 
-// What one rank of a pipeline has of a model: the parameters of its stages; those of others have no elements
-// here. Replicas of a stage are the business of another strategy's PreparedModel, which knows nothing of
-// stages: it is given the sums of all micro-batches' gradients, in a backward pass of its own.
+// One rank's part of a pipelined model: the parameters of its stages. Parameters of other stages have no
+// elements here. Another strategy's PreparedModel trains the replicas of a stage. It does not see stages: it
+// gets the sums of all micro-batches' gradients, in a separate backward pass.
 class PipelineModel final : public PreparedModel, private ModelParts {
  public:
-  // `owners[i]`: the ranks along the pipeline that have the i-th of tensors_of(module): parameters, then
+  // `owners[i]`: the ranks along the pipeline that own entry i of tensors_of(module), parameters before
   // buffers. The module's values are the same on all ranks, its part along "tensor" on each. `replicas`
-  // prepares what is trained, and spreads experts. Collective.
+  // prepares the trained parameters, and spreads experts. Collective.
   PipelineModel(std::shared_ptr<torch::nn::Module> module, Context context, Strategy& replicas,
                 std::vector<std::vector<int>> owners);
 
   torch::nn::Module& module() override { return inner_->module(); }
   void announce(const StepTotals& mine) override;
-  // Of all replicas, and of the stages of each.
+  // Returns the totals over all replicas and their stages.
   StepTotals totals() override;
   ModelParts& parts() override { return *this; }
   CommunicationState communication_state() const override { return inner_->communication_state(); }
   CommunicationTimes communication_times() const override;
   std::vector<TraceSpan> communication_spans() const override;
-  // Of the last step: for so long this rank waited for other stages, and when.
+  // Sets the time that this rank waited for other stages in the last step, in nanoseconds, and the spans of
+  // the waits.
   void set_waits(std::int64_t ns, std::vector<TraceSpan> spans) {
     waited_ = std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(ns));
     waits_ = std::move(spans);
@@ -41,16 +42,16 @@ class PipelineModel final : public PreparedModel, private ModelParts {
  private:
   struct Parameter {
     std::string name;
-    at::Tensor model = {};                 // that forward uses; without elements where another stage has it
-    at::Tensor trained = {};               // what the inner model was given in its place, of the same memory
-    std::vector<std::int64_t> sizes = {};  // on all ranks that divide it by experts together
+    at::Tensor model = {};  // tensor that forward uses; without elements if another stage owns the parameter
+    at::Tensor trained = {};               // tensor given to the inner model, in the same memory
+    std::vector<std::int64_t> sizes = {};  // on all ranks together that divide it by experts
     std::vector<int> owners = {};          // ranks along the pipeline
     bool own = false;
-    Group shared = {};  // among its owners, where there are several
+    Group shared = {};  // group of its owners, if there are several
   };
 
   void start_pass(const LocalBatch& batch) override;
-  // Takes the gradients of the stages, adds up what several have, and has replicas combined.
+  // Takes the gradients of the stages, sums those of shared parameters, and reduces them over replicas.
   void finish_pass() override;
   double clip_combined(double max_norm) override { return clip_shards(shards(), group(), max_norm); }
   void apply_step(torch::optim::Optimizer& optimizer) override { inner_->step(optimizer); }
@@ -63,9 +64,9 @@ class PipelineModel final : public PreparedModel, private ModelParts {
   std::vector<Shard> full_copies() override;
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
 
-  // Forward uses the memory that the inner model trains.
+  // Makes forward use the memory that the inner model trains.
   void follow();
-  // Every rank gets all buffers from the stages that have them, of the first replica.
+  // Copies all buffers from the stages that own them, of the first replica, to every rank.
   void share_buffers();
 
   std::shared_ptr<torch::nn::Module> original_;
@@ -75,7 +76,7 @@ class PipelineModel final : public PreparedModel, private ModelParts {
   std::vector<std::vector<int>> buffer_owners_;
   std::vector<Parameter> parameters_;
   std::unique_ptr<PreparedModel> inner_;
-  StepAnnouncement announcement_;  // of all ranks; inner_ weights gradients, by what replicas of a stage tell
+  StepAnnouncement announcement_;  // of all ranks; inner_ announces the weights of gradients among replicas
   Duration waited_{};
   std::vector<TraceSpan> waits_;
 };

@@ -12,20 +12,20 @@ namespace rondo {
 class Context;
 class Strategy;
 
-// Of strategy "pipeline". Every rank must give the same options.
+// Options of strategy "pipeline". All ranks must pass the same options.
 struct PipelineOptions {
   std::string schedule = "1f1b";             // gpipe, 1f1b, interleaved, zb_h1, zb_v
-  std::int64_t micro_batches = 4;            // into which each batch of a replica is cut
-  int chunks = 2;                            // interleaved: stages of a rank
-  std::vector<std::string> stage_cuts = {};  // first layer of every stage but the first; empty: balanced
+  std::int64_t micro_batches = 4;            // number of micro-batches per batch of a replica
+  int chunks = 2;                            // interleaved: number of stages per rank
+  std::vector<std::string> stage_cuts = {};  // first layer of each stage except the first; empty: balanced
 };
 
-// This folder's strategy: what it is called and can be told (without libtorch), and how it is made.
+// Registration of strategy "pipeline": declarations (without libtorch) and the factory.
 struct PipelineFolder {
-  using Options = PipelineOptions;                 // of strategy pipeline
-  static std::vector<Declaration> declarations();  // of strategy pipeline
-  // Makes it: along context.mesh()'s dimension "pipeline" or, without a mesh, of all ranks. Replicas are
-  // trained by ddp.
+  using Options = PipelineOptions;                 // options of strategy "pipeline"
+  static std::vector<Declaration> declarations();  // declarations of strategy "pipeline"
+  // Returns a new strategy along the dimension "pipeline" of context.mesh(), or over all ranks without a
+  // mesh. ddp trains the replicas.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                         const Options& options);
 };

@@ -32,7 +32,8 @@ namespace {
 using pipeline::Action;
 using pipeline::ActionKind;
 
-// Part `number` of `count` of a batch: samples are dealt out evenly, the first parts have one more.
+// Returns part `number` of `count` parts of a batch. Samples are divided evenly; the first parts have one
+// more.
 Batch part_of(const Batch& batch, std::int64_t number, std::int64_t count) {
   const std::int64_t size = batch.samples / count, more = batch.samples % count;
   const std::int64_t first = number * size + std::min(number, more);
@@ -63,7 +64,7 @@ Tensors moved_to(const Tensors& tensors, c10::Device device) {
   return result;
 }
 
-// What a stage on the same rank gets: the same values, where a new graph begins.
+// Returns leaves with the same values, for a stage on the same rank: a new graph begins there.
 Tensors leaves_of(const Tensors& tensors) {
   Tensors leaves;
   for (const at::Tensor& tensor : tensors)
@@ -71,14 +72,14 @@ Tensors leaves_of(const Tensors& tensors) {
   return leaves;
 }
 
-// The schedule with its messages as the group's engine needs them.
+// Returns the schedule with messages in the order that the group's engine requires.
 pipeline::Schedule messages_for(const Group& group, c10::Device device, pipeline::Schedule schedule) {
   return matches_by_order(group, device) ? in_message_order(schedule) : schedule;
 }
 
 double now_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
 
-// Notes what is computed while it lives.
+// Records a computation during its lifetime.
 class SlotNote {
  public:
   SlotNote(std::vector<pipeline::Slot>& slots, const Action& action)
@@ -130,7 +131,7 @@ PipelineTraining::PipelineTraining(Strategy& strategy, Strategy& replicas, const
   if (recipe.optimizer) compile(recipe.optimizer, recipe.loss);
 }
 
-// Of shards of parameters the strategy along data keeps the float32 weights.
+// Delegates float32 master weights to the strategy along data if that strategy shards parameters.
 void PipelineTraining::leave_master_weights_to(Strategy& replicas) {
   if (!precision_.settings().master_weights) return;
   const MixedPrecisionPolicy policy = precision_.policy_for_strategy();
@@ -168,8 +169,8 @@ void PipelineTraining::cut(const Context& context, Strategy& replicas, const Pip
 
   const torch::nn::Module& module = *model_.module;
   const std::vector<UnitState*> units = units_of(module);
-  // What computes its activations again does so once. Experts that got no tokens are not in the graph: ranks
-  // that exchange tokens would cut it differently.
+  // A unit that recomputes its activations can do so only once. Experts without tokens are not in the graph,
+  // so ranks that exchange tokens would cut it differently.
   const bool splits =
       expert_layers(module).empty() &&
       std::none_of(units.begin(), units.end(), [](const UnitState* unit) { return unit->checkpointed(); });
@@ -197,7 +198,7 @@ void PipelineTraining::cut(const Context& context, Strategy& replicas, const Pip
     prepared_ = std::make_unique<TensorParallelModel>(std::move(prepared_), std::move(divided), context);
 }
 
-// A model in a low-precision dtype is given its inputs in that one, and gives float32.
+// Casts the inputs of the model to its low-precision dtype, and its outputs to float32.
 void PipelineTraining::cast_ends(std::vector<ModelLayer>& layers) const {
   const std::optional<at::ScalarType> dtype = precision_.settings().cast_model_type;
   if (!dtype) return;
@@ -245,7 +246,7 @@ StepResult PipelineTraining::train_step(std::span<const Batch> window, const Ste
     if (settings.on_phase) settings.on_phase(begins);
   };
   optimizer().zero_grad();
-  // The optimizer may have some of the parameters only: gradients of the others would add up over the steps.
+  // The optimizer may have only some of the parameters; gradients of the others would accumulate over steps.
   prepared_->module().zero_grad();
   for (const auto& [number, stage] : stages_) stage->clear_gradients();
   computed_.clear();
@@ -260,7 +261,7 @@ StepResult PipelineTraining::train_step(std::span<const Batch> window, const Ste
   prepared_->begin_step(
       {.samples = predictions,
        .gradients_are_read = settings.clip_norm > 0 || needs_norms_ || precision_.reads_gradients()});
-  // The last stage has the loss, and all ranks ask the scaler for gradients.
+  // Only the last stage has the loss, but all ranks must ask the scaler to scale.
   if (!is_here(stages() - 1)) precision_.scale(at::zeros({}, at::TensorOptions(device_)));
   StepResult result;
   for (const Batch& batch : batches) {
@@ -308,7 +309,7 @@ Tensors PipelineTraining::take(StageMessage message, int number, int micro_batch
                     .begin_ns = begin,
                     .end_ns = end,
                     .unit = str("stage ", number, ", micro-batch ", micro_batch),
-                    .exposed_ns = end - begin,  // a bubble: the rank computes nothing meanwhile
+                    .exposed_ns = end - begin,  // a bubble: the rank is idle meanwhile
                     .waited_ns = begin});
   return tensors;
 }
@@ -348,8 +349,8 @@ void PipelineTraining::act(const Action& action, Pass& pass, const StepSettings&
 
 void PipelineTraining::forward_stage(int number, int micro_batch, Pass& pass, const StepSettings& settings) {
   const Batch& batch = pass.micro_batches[static_cast<std::size_t>(micro_batch)];
-  // Each micro-batch counts by its share of the window's predictions, as in an accumulated step; of a divided
-  // sequence as SynchronousTraining has it.
+  // Weights each micro-batch by its share of the window's predictions, as in an accumulated step. For a
+  // divided sequence the weight follows SynchronousTraining.
   const int ranks = loss_.counts_predictions() ? prepared_->division().ranks_of_sequence() : 1;
   const std::int64_t own_predictions = ranks * loss_.predictions(batch.targets, batch.samples);
   const bool whole = pass.predictions == 0 || own_predictions == pass.predictions;
@@ -385,7 +386,7 @@ void PipelineTraining::backward_stage(const Action& action, Pass& pass) {
   const Tensors given =
       number + 1 == stages() ? Tensors() : take(StageMessage::gradient, number, micro_batch, pass);
   const SlotNote note(computed_, action);
-  // What is computed again draws as it did before: checkpointed units remember the scope themselves.
+  // Recomputation draws the same random numbers, because checkpointed units store the scope.
   Stage& stage = *stages_.at(number);
   Tensors gradients = kind == ActionKind::backward ? stage.backward(micro_batch, given)
                                                    : stage.backward_input(micro_batch, given);

@@ -18,21 +18,21 @@
 
 namespace rondo {
 
-// The training of a model that is cut into stages: each batch goes through them in micro-batches, by a
-// schedule. Batch normalisation sees one micro-batch at a time, and its running statistics move once for
-// each.
+// Training of a model that is cut into stages. Each batch passes through them in micro-batches, in the order
+// of a schedule. Batch normalisation sees one micro-batch at a time, and updates its running statistics once
+// for each.
 class PipelineTraining final : public Training {
  public:
-  // `strategy` has the mesh, `replicas` trains the replicas of a stage; both outlive the object. With
+  // `strategy` has the mesh and `replicas` trains the replicas of a stage; both must outlive the object. With
   // `division` the mesh's dimensions "tensor" and "context" divide every stage. Collective. Throws UsageError
-  // for a model without layers or with fewer than stages, for master weights of a model with batch
-  // normalisation above a strategy that divides parameters, and as divide_model() does.
+  // for a model without layers or with fewer than stages, and in the cases of divide_model(). Also throws for
+  // master weights of a model with batch normalisation above a strategy that divides parameters.
   PipelineTraining(Strategy& strategy, Strategy& replicas, const Recipe& recipe,
                    const PipelineOptions& options, const std::optional<TensorOptions>& division);
 
   void compile(OptimizerFactory optimizer, LossFunction loss) override;
   StepResult train_step(std::span<const Batch> window, const StepSettings& settings) override;
-  // The outputs of the last stage, on the ranks of all stages.
+  // Returns the outputs of the last stage, on the ranks of all stages.
   Tensors forward(const Batch& batch) override;
   const Model& model() const override { return model_; }
   torch::optim::Optimizer& optimizer() override;
@@ -40,20 +40,20 @@ class PipelineTraining final : public Training {
   PreparedModel& prepared() override { return *prepared_; }
 
   const pipeline::Schedule& schedule() const { return schedule_; }
-  // What this rank computed in the last step, in order; in seconds of monotonic_ns(), which ranks of a host
-  // share. Waiting for other stages is not in it.
+  // Returns this rank's computations in the last step, in order, without waits for other stages. Times are
+  // monotonic_ns() in seconds, a clock that ranks of a host share.
   const std::vector<pipeline::Slot>& computed() const { return computed_; }
 
  private:
-  // A batch on its way through the stages.
+  // State of a batch that passes through the stages.
   struct Pass {
     std::vector<Batch> micro_batches;
-    std::vector<std::string> about;  // of each: the shapes of its inputs
-    std::int64_t predictions = 0;    // of the window
-    // For a stage and micro-batch, until they are sent or taken.
+    std::vector<std::string> about;  // shapes of each micro-batch's inputs
+    std::int64_t predictions = 0;    // number in the window
+    // Tensors by stage and micro-batch, until they are sent or used.
     std::map<std::pair<int, int>, Tensors> activations = {}, gradients = {};
-    std::vector<Tensors> outputs = {};  // of the last stage, without gradients
-    double loss = 0;                    // summed over predictions; on the last stage
+    std::vector<Tensors> outputs = {};  // outputs of the last stage, without gradients
+    double loss = 0;                    // sum over predictions, on the last stage
   };
 
   int stages() const { return schedule_.stages(); }
@@ -65,7 +65,8 @@ class PipelineTraining final : public Training {
            const std::optional<TensorOptions>& division);
   void cast_ends(std::vector<ModelLayer>& layers) const;
   Pass begin(const Batch& batch) const;
-  // What the neighbour of a stage has given it, from wherever it is.
+  // Returns the tensors that a neighbouring stage has given to stage `number`, from this rank or from the
+  // link.
   Tensors take(StageMessage message, int number, int micro_batch, Pass& pass);
   void act(const pipeline::Action& action, Pass& pass, const StepSettings& settings);
   void forward_stage(int number, int micro_batch, Pass& pass, const StepSettings& settings);
@@ -75,22 +76,22 @@ class PipelineTraining final : public Training {
   const Group pipeline_;
   TrainingPrecision precision_;
   pipeline::Schedule schedule_;
-  pipeline::Schedule evaluation_;  // its forward passes
+  pipeline::Schedule evaluation_;  // forward passes of schedule_
   Model model_;
-  std::map<int, std::unique_ptr<Stage>> stages_;  // of this rank, by number
-  PipelineModel* parts_of_stages_ = nullptr;      // what prepared_ is, or is made of
+  std::map<int, std::unique_ptr<Stage>> stages_;  // stages of this rank, by number
+  PipelineModel* parts_of_stages_ = nullptr;      // prepared_ itself, or the model that it wraps
   std::unique_ptr<PreparedModel> prepared_;
   StageLink link_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   GroupRates rates_;
   LossFunction loss_;
-  bool needs_norms_ = false;              // the optimizer looks at norms that ranks add up
-  std::vector<pipeline::Slot> computed_;  // of the step
-  std::vector<TraceSpan> waits_;          // of the step
+  bool needs_norms_ = false;              // whether the optimizer uses norms that are summed over ranks
+  std::vector<pipeline::Slot> computed_;  // in the current step
+  std::vector<TraceSpan> waits_;          // in the current step
   std::int64_t waited_ns_ = 0;
 };
 
-// Strategy "pipeline": each replica of the model is cut into stages along the dimension "pipeline".
+// Strategy "pipeline": each replica of the model is cut into stages along the mesh's dimension "pipeline".
 class PipelineStrategy final : public MeshStrategy {
  public:
   // With `division` the mesh's dimensions "tensor" and "context" divide every stage.
@@ -108,8 +109,8 @@ class PipelineStrategy final : public MeshStrategy {
   std::optional<TensorOptions> division_;
 };
 
-// Of a mesh with the dimension "pipeline"; `replicas` trains what ranks along the other dimensions share. See
-// PipelineStrategy. Throws UsageError for options that cannot be.
+// Returns a PipelineStrategy for a mesh with the dimension "pipeline". `replicas` trains the parameters that
+// ranks along the other dimensions share. Throws UsageError for invalid options.
 std::unique_ptr<Strategy> make_pipeline(const Context& context, std::unique_ptr<Strategy> replicas,
                                         const PipelineOptions& options,
                                         const std::optional<TensorOptions>& division = {});

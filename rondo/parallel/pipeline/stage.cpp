@@ -19,7 +19,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Keeps the gradients that arrive at a node the first time.
+// Keeps the gradients that arrive at a node when it first runs.
 struct KeepArrived final : torch::autograd::FunctionPreHook {
   explicit KeepArrived(std::shared_ptr<std::vector<at::Tensor>> target) : arrived(std::move(target)) {}
   variable_list operator()(const variable_list& gradients) override {
@@ -30,25 +30,25 @@ struct KeepArrived final : torch::autograd::FunctionPreHook {
   bool has_run = false;
 };
 
-// Frees what a node has kept for backward once it has run.
+// Frees the variables that a node saved for backward once it has run.
 struct ReleaseAfter final : torch::autograd::FunctionPostHook {
   explicit ReleaseAfter(Node* n) : node(n) {}
   variable_list operator()(const variable_list& gradients, const variable_list&) override {
     node->release_variables();
     return gradients;
   }
-  Node* node;  // which owns this
+  Node* node;  // owner of this object
 };
 
-// What can be reached from a node.
+// The leaves reachable from a node.
 struct Reach {
   bool input = false;
-  std::vector<std::size_t> parameters;  // without passing a node that reaches an input
+  std::vector<std::size_t> parameters;  // reachable without passing a node that reaches an input
 };
 
 Edge edge_of(const at::Tensor& tensor) { return torch::autograd::impl::gradient_edge(tensor); }
 
-// Nodes below `roots`, each after all those that it leads to.
+// Returns the nodes reachable from `roots`, each after all its successors.
 std::vector<Node*> in_post_order(const edge_list& roots) {
   std::vector<Node*> order;
   std::unordered_map<Node*, bool> seen;
@@ -150,7 +150,7 @@ bool SplitBackward::cut_graph() {
   for (const at::Tensor& output : outputs_) {
     if (output.requires_grad()) roots.push_back(edge_of(output));
   }
-  edge_list leaves;  // keeps the nodes of those that the graph does not have
+  edge_list leaves;  // keeps nodes alive that are not in the graph
   const auto leaf = [&](const at::Tensor& tensor) {
     return leaves.emplace_back(edge_of(tensor)).function.get();
   };
@@ -163,7 +163,7 @@ bool SplitBackward::cut_graph() {
     if (parameters_[i].requires_grad()) parameter_of.emplace(leaf(parameters_[i]), i);
   }
   std::vector<int> uses(parameters_.size(), 0);
-  std::vector<Node*> for_inputs;  // nobody needs them again
+  std::vector<Node*> for_inputs;  // nodes not needed by the second part
   for (Node* const node : in_post_order(roots)) {
     Reach& own = reach[node];
     if (const auto found = parameter_of.find(node); found != parameter_of.end())
@@ -252,7 +252,7 @@ Tensors Stage::backward(int micro_batch, const Tensors& output_gradients) {
 }
 
 Tensors Stage::backward_input(int micro_batch, const Tensors& output_gradients) {
-  // What recomputes its activations does so once.
+  // A stage that recomputes its activations can do so only once.
   if (!splits_) return backward(micro_batch, output_gradients);
   Kept& kept = kept_.at(micro_batch);
   const Tensors given = gradients_for(kept, output_gradients);

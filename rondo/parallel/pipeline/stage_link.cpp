@@ -13,8 +13,8 @@
 namespace rondo {
 namespace {
 
-constexpr std::int64_t kHeader = 256;     // numbers in which forms are told
-constexpr std::size_t kMostTensors = 15;  // in a message; one more tag is for their forms
+constexpr std::int64_t kHeader = 256;     // numbers in a header that describes forms
+constexpr std::size_t kMostTensors = 15;  // maximum per message; one more tag is used for the header
 
 }  // namespace
 
@@ -24,7 +24,7 @@ StageLink::StageLink(Group group, int stages, c10::Device device)
       device_(device),
       in_order_(group_.size() > 1 && matches_by_order(group_, device)) {
   if (!in_order_) return;
-  // The engine's first operation needs all ranks, and the first messages have two.
+  // The engine's first operation must include all ranks, but the first messages involve only two.
   at::Tensor nothing = at::zeros({1}, at::TensorOptions(device));
   all_reduce(nothing, group_);
 }
@@ -77,7 +77,7 @@ int StageLink::tag(const Key& key, std::size_t part) const {
 }
 
 void StageLink::start_send(const std::vector<PeerMessage>& messages) {
-  // What has arrived is not kept until the end of the step.
+  // Frees delivered messages before the end of the step.
   std::erase_if(sent_, [](const Sent& sent) {
     return std::all_of(sent.works.begin(), sent.works.end(),
                        [](const auto& work) { return work->isCompleted() && work->isSuccess(); });
@@ -107,7 +107,7 @@ void StageLink::expect(StageMessage message, int stage, int micro_batch, int fro
   const Key key{message, stage, micro_batch};
   Expected& expected = expected_[key];
   expected = {.from = from, .about = about};
-  // The message has its place here where messages are matched by order.
+  // With messages matched by order, the receive must be posted at this position.
   if (in_order_ || agreed_.contains({message, stage, about})) post(key, expected);
 }
 

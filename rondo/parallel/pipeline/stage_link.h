@@ -14,34 +14,36 @@
 
 namespace rondo {
 
-// What passes between two stages in one direction.
+// Kind of a message between two stages; each has one direction.
 enum class StageMessage { activation = 0, gradient = 1 };
 
-// Sends tensors between the stages of a pipeline. How many there are, their shapes, dtypes and which of them
-// take gradients is told once for each shape of the model's input, and then the same again. One thread uses
-// an object.
+// Sends tensors between the stages of a pipeline. Their number, shapes, dtypes and requires_grad are sent
+// once for each shape of the model's input, and must then stay the same. Not thread-safe.
 //
-// Over an engine that matches messages by order (matches_by_order), all ranks call send() and expect() in the
-// order of pipeline::in_message_order().
+// With an engine that matches messages by order (matches_by_order()), all ranks call send() and expect() in
+// the order of pipeline::in_message_order().
 class StageLink {
  public:
-  // Among the ranks of `group`, over which `stages` stages are spread. Collective.
+  // `stages` stages are spread over the ranks of `group`. Collective.
   StageLink(Group group, int stages, c10::Device device);
 
-  // To a stage on group rank `to`. Does not wait. `about` stands for the shapes of the model's input. Throws
-  // UsageError naming both shapes where a tensor is not as it was for the same `about`.
+  // Sends tensors to the next or previous stage, on group rank `to`, without waiting. `about` identifies the
+  // shapes of the model's input. Throws UsageError with both shapes if a tensor differs from the one for the
+  // same `about`.
   void send(StageMessage message, int stage, int micro_batch, int to, const Tensors& tensors,
             const std::string& about);
-  // From now on the message may come; from group rank `from`. Where messages are matched by order, the first
-  // message of an `about` is waited for until the sender has told its form.
+  // Announces that a message from group rank `from` may arrive. If messages are matched by order, the first
+  // message for an `about` blocks until the sender has sent its form.
   void expect(StageMessage message, int stage, int micro_batch, int from, const std::string& about);
-  // The tensors of an expected message; waits for them. Activations that take gradients are leaves that do.
+  // Blocks until an expected message has arrived and returns its tensors. Activations are leaves that require
+  // gradients as the sender's tensors did.
   Tensors receive(StageMessage message, int stage, int micro_batch);
-  // Waits until all that was sent is there.
+  // Blocks until all messages sent have been delivered.
   void flush();
-  // The tensors of group rank `root` on all of the group. Collective.
+  // Returns the tensors of group rank `root` on all ranks of the group. Collective.
   Tensors broadcast(const Tensors& tensors, int root);
-  double waited_s() const { return waited_s_; }  // in receive(), since the object was made
+  // Returns the seconds spent waiting in receive() since construction.
+  double waited_s() const { return waited_s_; }
 
  private:
   struct Form {
@@ -51,7 +53,7 @@ class StageLink {
     bool operator==(const Form&) const = default;
   };
   using Forms = std::vector<Form>;
-  using Key = std::tuple<StageMessage, int, int>;  // what, the receiving stage, micro-batch
+  using Key = std::tuple<StageMessage, int, int>;  // kind, receiving stage, micro-batch
   struct Expected {
     int from = 0;
     std::string about;
@@ -75,8 +77,9 @@ class StageLink {
   Group group_;
   int stages_;
   c10::Device device_;
-  bool in_order_;  // messages are matched by order, not by tag
-  std::map<std::tuple<StageMessage, int, std::string>, Forms> agreed_;  // by receiving stage
+  bool in_order_;  // whether messages are matched by order instead of by tag
+  // By kind, receiving stage and `about`.
+  std::map<std::tuple<StageMessage, int, std::string>, Forms> agreed_;
   std::map<Key, Expected> expected_;
   std::vector<Sent> sent_;
   double waited_s_ = 0;

@@ -21,7 +21,7 @@
 namespace rondo {
 namespace {
 
-// What the thread of the caller computes with, for the threads of the replicas.
+// Thread-local settings of the caller, to apply in the threads of the replicas.
 class ForwardSettings {
  public:
   explicit ForwardSettings(c10::DeviceType device)
@@ -32,11 +32,11 @@ class ForwardSettings {
         samples_(SampleScope::current()) {}
 
   bool gradients() const { return gradients_; }
-  // For as long as the result lives.
+  // Returns a scope of the caller's autocast settings; null without autocast.
   std::unique_ptr<Autocast> autocast() const {
     return autocast_ ? std::make_unique<Autocast>(device_, dtype_) : nullptr;
   }
-  // Of a part of the batch.
+  // Returns the caller's SampleInfo for a part of the batch.
   std::shared_ptr<const SampleInfo> samples(std::int64_t first, std::int64_t count) const {
     if (!samples_) return nullptr;
     auto part = std::make_shared<SampleInfo>(*samples_);
@@ -57,8 +57,8 @@ class ForwardSettings {
 
 }  // namespace
 
-// The way back from the gathered outputs: the graphs of the replicas are not part of the caller's, so that
-// each replica's thread goes through its own. A gradient of the inputs goes nowhere.
+// Backward of the gathered outputs. The graphs of the replicas are not part of the caller's, so that each
+// replica's thread runs its own. Gradients of the inputs are not computed.
 class DataParallelForward::Gather final : public torch::autograd::Node {
  public:
   // `outputs` of each replica, with their graphs.
@@ -123,7 +123,7 @@ void DataParallelForward::replicate(int replica) {
   if (module.is_training() != source().module->is_training()) module.train(source().module->is_training());
   const std::vector<at::Tensor> sources = tensors_of(*source().module).all_tensors();
   const std::vector<at::Tensor> targets = tensors_of(module).all_tensors();
-  // No change in place as autograd sees it: passes may share a backward pass.
+  // Autograd does not see the copy as an in-place change, because passes may share a backward pass.
   for (std::size_t i = 0; i < sources.size(); ++i) targets[i].variable_data().copy_(sources[i].detach());
 }
 
@@ -137,7 +137,7 @@ Tensors DataParallelForward::forward(const Tensors& inputs) {
   threads_.run([&](int replica) {
     const auto number = static_cast<std::size_t>(replica);
     replicate(replica);
-    // Buffers of the source change in its own pass.
+    // The source's own pass changes its buffers, so all replicas copy them first.
     threads_.meet();
     const at::AutoGradMode mode(settings.gradients());
     const auto autocast = settings.autocast();
@@ -188,7 +188,7 @@ void DataParallelForward::add_gradients() {
 
 namespace {
 
-// The source as the optimizer sees it.
+// The source, as the optimizer uses it.
 class DataParallelModel final : public PreparedModel {
  public:
   DataParallelModel(std::shared_ptr<torch::nn::Module> module, DataParallelForward& forward)
@@ -218,7 +218,7 @@ class DataParallelModel final : public PreparedModel {
   CommunicationTimes times_;
 };
 
-// The training of the source, whose forward is that of all replicas.
+// Training of the source, with a forward that runs all replicas.
 class DataParallelTraining final : public Training {
  public:
   DataParallelTraining(const Context& context, std::shared_ptr<ReplicaThreads> threads,

@@ -9,19 +9,19 @@
 
 namespace rondo {
 
-// A model's forward over several replicas, as PyTorch's DataParallel: every call replicates the source's
-// parameters and buffers, scatters the inputs along their first dimension, applies the replicas in parallel,
-// and gathers the outputs on the first device, where the loss is computed of all of them. The backward pass
-// goes the same way back. Replica 0 is the source itself.
+// A model's forward over several replicas, like PyTorch's DataParallel. Every call copies the source's
+// parameters and buffers to the replicas, scatters the inputs along their first dimension, and runs the
+// replicas in parallel. Then it gathers the outputs on the first device, where the loss is computed. The
+// backward pass runs through the replicas in parallel, too. Replica 0 is the source itself.
 class DataParallelForward {
  public:
-  // `threads` outlives the object. Replicas are on `devices`.
+  // `threads` must outlive the object. `devices`: devices of the replicas.
   DataParallelForward(ReplicaThreads& threads, std::vector<Model> models, std::vector<c10::Device> devices);
 
   Model& source() { return models_.front(); }
-  // Replicas take over the dtypes of the source as it is now. Before the first pass.
+  // Gives replicas the current dtypes and devices of the source. Call it before the first pass.
   void adopt_source();
-  // Inputs and outputs of the source's forward. The inputs' first dimension is the samples.
+  // Runs the source's forward on all replicas. The inputs' first dimension counts samples.
   Tensors forward(const Tensors& inputs);
   // Adds the replicas' gradients to the source's.
   void add_gradients();
@@ -36,10 +36,10 @@ class DataParallelForward {
   std::unique_ptr<ReplicaGradients> gradients_;
 };
 
-// Strategy data_parallel: the model, its gradients and its optimizer are those of the first replica, which
-// therefore takes more memory than the others. Buffers of the others are lost after each pass. As with
-// PyTorch's, a loop of one's own is that of one process: run() calls a step once, with the joint batch, and
-// the model's forward divides it.
+// Strategy data_parallel. The first replica has the model, its gradients and its optimizer, so it uses more
+// memory than the others. Buffers of the other replicas are lost after each pass. As with PyTorch's
+// DataParallel, a custom loop looks like that of one process: run() calls a step once, with the joint batch,
+// and the model's forward divides it.
 class DataParallel final : public ReplicasStrategy {
  public:
   using ReplicasStrategy::prepare;

@@ -5,7 +5,7 @@
 namespace rondo {
 namespace {
 
-// Of the strategies whose replicas are threads.
+// Advice of the strategies with replicas as threads.
 constexpr const char* kOnSeveralProcesses = "use multi_worker_mirrored, or give --replicas alone";
 
 OptionsOf<ReplicasOptions> replicas_table() {

@@ -13,7 +13,7 @@
 namespace rondo {
 namespace {
 
-constexpr const char* kHookName = "hook";  // which one a state is of
+constexpr const char* kHookName = "hook";  // key of the hook's name in a state
 
 }  // namespace
 
@@ -40,7 +40,8 @@ WorkerExchange::WorkerExchange(Group group, const torch::nn::Module& model,
 
 void WorkerExchange::combine(double& samples, StepTotals& totals) {
   const at::NoGradGuard no_grad;
-  // What each worker says, and which gradients it has: a parameter that one of them uses has one on all.
+  // Totals of this worker, and flags of its gradients: a parameter that any worker uses gets a gradient on
+  // all.
   at::Tensor said = at::zeros({5 + static_cast<std::int64_t>(parameters_.size())}, at::kDouble);
   double* const numbers = said.data_ptr<double>();
   numbers[0] = samples;
@@ -52,8 +53,8 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
     numbers[5 + i] = parameters_[i].tensor.grad().defined() ? 1 : 0;
   start_sum(group_, said).wait(timeout_);
 
-  // Gradients are scaled before the sum by this rank's share of the samples, since the number of samples may
-  // be beyond half precision.
+  // Gradients are scaled before the sum by this rank's share of the samples, because the number of samples
+  // may exceed the range of half precision.
   weight_.scale = numbers[0] > 0 ? samples / numbers[0] : 0.0;
   std::vector<bool> untouched;
   for (std::size_t i = 0; i < parameters_.size(); ++i) untouched.push_back(numbers[5 + i] == 0);
@@ -133,7 +134,8 @@ StepTotals ReplicaExchange::combine(const Step& mine) {
   const int replica = threads_.current();
   const std::int64_t begin = monotonic_ns();
   Slot& own = slots_[static_cast<std::size_t>(replica)];
-  // A replica may be one step ahead of those that still read, never two: combine() begins with a meeting.
+  // A replica may be one step ahead of replicas that still read, never two, because combine() begins with a
+  // meeting.
   const std::size_t turn = ++own.turns % 2;
   own.steps[turn] = mine;
   gradients_.combine(mine.samples);

@@ -19,7 +19,7 @@
 namespace rondo {
 namespace {
 
-// Parts begin at multiples of this, so that no two replicas write to one cache line.
+// Alignment of parts, so that no two replicas write to one cache line.
 constexpr std::size_t kPartAlignment = 64;
 
 constexpr std::pair<const char*, CrossDeviceOps> kCrossDeviceOps[] = {
@@ -32,7 +32,7 @@ bool is_dense_on_cpu(const at::Tensor& gradient) {
   return gradient.defined() && !gradient.is_sparse() && gradient.is_cpu();
 }
 
-// The weighted mean of `sources`, to `destinations`; without weights their sum.
+// Writes the weighted mean of `sources` to `destinations`; without weights, their sum.
 void reduce_to(DType type, std::size_t elements, const std::vector<const std::byte*>& sources,
                const std::vector<std::byte*>& destinations, const std::vector<double>& weights) {
   const bool equal =
@@ -127,7 +127,7 @@ bool ReplicaGradients::complete(int replica) {
   bool any = false;
   std::vector<at::Tensor>& parameters = parameters_[static_cast<std::size_t>(replica)];
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    // The first replica that has one says what all are to look like.
+    // The first replica with a gradient determines the layout.
     const auto model = std::find_if(slots_.begin(), slots_.end(),
                                     [i](const Slot& slot) { return slot.places[i].gradient.defined(); });
     if (model == slots_.end()) continue;
@@ -146,7 +146,7 @@ bool ReplicaGradients::complete(int replica) {
     }
   }
   if (!any) return false;
-  // Nobody reads gradients of others until all have met: what they look like was read by now.
+  // All replicas have read the others' gradients before any replica replaces its own.
   threads_.meet();
   Slot& slot = slots_[static_cast<std::size_t>(replica)];
   std::vector<at::Tensor> wanted(parameters.size());
@@ -214,9 +214,9 @@ void ReplicaGradients::for_part(std::span<const Segment> pack, int replica, cons
   };
   const std::size_t begin = edge(static_cast<std::size_t>(replica));
   const std::size_t end = edge(static_cast<std::size_t>(replica) + 1);
-  std::size_t offset = 0;  // of the segment in the pack
+  std::size_t offset = 0;  // offset of the segment in the pack
   for (const Segment& segment : pack) {
-    // Segments are whole elements, so an edge inside one is moved to an element of it.
+    // Parts consist of whole elements, so a boundary inside an element is rounded down.
     const auto inside = [&](std::size_t at) {
       const std::size_t clamped = std::clamp(at, offset, offset + segment.bytes) - offset;
       return clamped / segment.element_bytes * segment.element_bytes;
@@ -250,7 +250,7 @@ void ReplicaGradients::reduce_in_pairs(std::span<const Segment> segments, int re
   const auto data_of = [&](int each, const Segment& segment) {
     return slots_[static_cast<std::size_t>(each)].places[segment.parameter].data;
   };
-  std::vector<double> sums = weights;  // of the replicas that each stands for
+  std::vector<double> sums = weights;  // total weight of the replicas that each one represents
   int stride = 1;
   for (; stride < replicas; stride *= 2) {
     for (int each = 0; each + stride < replicas; each += 2 * stride) {
@@ -302,7 +302,7 @@ void ReplicaGradients::reduce_by_engines(int replica, const std::vector<double>&
   for (const Place& place : slots_[own].places) {
     if (!place.gradient.defined() || place.gradient.is_sparse()) continue;
     at::Tensor share = place.gradient.detach();
-    // The gradient of samples that do not count need not be finite.
+    // Gradients with weight 0 need not be finite, so they are replaced with zeros.
     if (!weights.empty() && weights[own] == 0) {
       share.zero_();
     } else if (!weights.empty()) {
@@ -332,7 +332,7 @@ void ReplicaGradients::reduce_others(const std::vector<double>& weights) {
     }
     if (shares.empty()) continue;
     if (shares.front().is_sparse()) {
-      // Rows side by side: coalescing adds those that several replicas touched.
+      // Concatenates the rows; coalescing adds rows that several replicas have.
       std::vector<at::Tensor> rows, values;
       for (const at::Tensor& share : shares) {
         rows.push_back(share._indices());
@@ -354,7 +354,7 @@ void ReplicaGradients::take_others(int replica) {
   const std::vector<at::Tensor>& parameters = parameters_[static_cast<std::size_t>(replica)];
   for (std::size_t i = 0; i < combined_.size(); ++i) {
     if (!combined_[i].defined()) continue;
-    // Of its own: clipping changes gradients in place.
+    // Copies, because clipping changes gradients in place.
     parameters[i].mutable_grad() = combined_[i].to(parameters[i].device(), combined_[i].scalar_type(),
                                                    /*non_blocking=*/false, /*copy=*/true);
   }

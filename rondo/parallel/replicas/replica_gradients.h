@@ -17,9 +17,9 @@ namespace rondo {
 
 class ReplicaEngines;
 
-// How the replicas of a process combine their gradients; TensorFlow's cross-device operations.
+// Algorithms for reducing the gradients of a process's replicas; TensorFlow's cross-device operations.
 enum class CrossDeviceOps {
-  all_reduce,         // each replica reduces its part of all gradients, and writes the result to all
+  all_reduce,         // each replica reduces a part of all gradients, and writes the result to all replicas
   hierarchical_copy,  // in pairs, then pairs of pairs, and back
   nccl,               // NCCL reduces dense gradients between the replicas' GPUs
   one_device          // the first replica reduces, the others copy
@@ -29,52 +29,54 @@ enum class CrossDeviceOps {
 CrossDeviceOps parse_cross_device_ops(const std::string& text, const std::string& what);
 std::vector<std::string> cross_device_ops_names();
 
-// The gradients of the replicas of a process, combined where they lie: afterwards each replica's are
+// Reduces the gradients of a process's replicas in place. Afterwards each replica's gradients are
 //   sum(weight_r * gradient_r) / sum(weight_r),
-// bit for bit the same at all of them. A parameter that some replicas have no gradient for counts as zero
-// there; without any it stays without. Sparse gradients are joined: rows and values of all replicas,
-// coalesced. Elements are added in the order of replicas (hierarchical_copy: in that of its tree; nccl: in
-// the engine's).
+// bit for bit the same on all replicas. A missing gradient counts as zero if another replica has one, and
+// stays undefined if none has. Sparse gradients are concatenated (rows and values of all replicas) and
+// coalesced. Elements are added in the order of replicas (hierarchical_copy: in the order of its tree; nccl:
+// in the engine's order).
 class ReplicaGradients {
  public:
-  // How.
+  // Options of the reduction.
   struct Options {
     CrossDeviceOps ops = CrossDeviceOps::all_reduce;
-    // Gradients are divided among replicas in so many packs of about equal size; 0 is each one by itself.
+    // Number of packs of about equal size that replicas divide among themselves; 0 is each gradient by
+    // itself.
     int num_packs = 1;
-    // Only replica 0 gets the result, by all_reduce's division of work.
+    // Whether only replica 0 gets the result, for all_reduce.
     bool to_first_only = false;
-    bool adds = false;  // the sum of gradients, weights have no part in it; with all_reduce
-    // With nccl: the replicas' communicators; null for one replica.
+    bool adds = false;  // whether to compute the plain sum, without weights; with all_reduce
+    // Communicators of the replicas, for nccl; null for one replica.
     std::shared_ptr<ReplicaEngines> engines = {};
   };
 
-  // `models` of the replicas, which are alike: of their parameters those that are trained now. `threads`
-  // outlives the object.
+  // `models`: the replicas' models, which are alike. Reduces gradients of the parameters that are trainable
+  // now. `threads` must outlive the object.
   ReplicaGradients(ReplicaThreads& threads, const std::vector<torch::nn::Module*>& models,
                    const Options& options);
 
-  // Within ReplicaThreads::run(), called by every replica with its weight, zero or more. Where all are zero,
-  // replicas count the same. Throws UsageError for a parameter whose gradient is sparse at one replica and
-  // dense at another.
+  // Reduces the gradients. Every replica calls it within ReplicaThreads::run() with its weight, zero or more.
+  // If all weights are zero, all replicas have equal weights. Throws UsageError for a parameter whose
+  // gradient is sparse on one replica and dense on another.
   void combine(double weight);
-  // The same for what replica 0 has: from it to the others.
+  // Copies the gradients of replica 0 to the others. Every replica calls it within ReplicaThreads::run().
   void copy_from_first();
-  // When all had their gradients in the last combine(), for replica 0.
+  // Returns the time at which all replicas had their gradients in the last combine(), as monotonic_ns(). For
+  // replica 0.
   std::int64_t met_ns() const { return met_ns_; }
 
  private:
-  // A gradient as a replica has it.
+  // A replica's gradient.
   struct Place {
     std::byte* data = nullptr;
-    at::Tensor gradient = {};  // undefined without one
+    at::Tensor gradient = {};  // undefined if there is none
   };
-  // What a replica tells the others.
+  // A replica's entry that the others read.
   struct alignas(64) Slot {
     std::vector<Place> places;
     double weight = 0;
   };
-  // A dense gradient on the CPU, of all replicas.
+  // A dense gradient on the CPU, on all replicas.
   struct Segment {
     std::size_t parameter;
     DType type;
@@ -83,12 +85,12 @@ class ReplicaGradients {
   };
 
   void publish(int replica, double weight);
-  // Gives this replica zeros where only others have a gradient, and the first one's layout. Whether any
-  // replica had to.
+  // Gives this replica zero gradients where only others have one, with the layout of the first gradient.
+  // Returns true if any replica needed that.
   bool complete(int replica);
   std::vector<double> weights() const;
   std::vector<Segment> segments() const;
-  // The packs of `segments`, as ranges of them.
+  // Returns the packs of `segments`, as subranges.
   std::vector<std::span<const Segment>> packs_of(std::span<const Segment> segments) const;
   // Calls visit(segment, offset, bytes) for this replica's part of the pack.
   template <class Visit>
@@ -98,18 +100,19 @@ class ReplicaGradients {
   void reduce_in_pairs(std::span<const Segment> segments, int replica, const std::vector<double>& weights);
   void reduce_at_first(std::span<const Segment> segments, int replica, const std::vector<double>& weights);
   void reduce_by_engines(int replica, const std::vector<double>& weights);
-  // Whether replica 0 reduces it: a sparse gradient, or one that is not on the CPU where no engine does.
+  // Returns true if replica 0 reduces the gradient: it is sparse, or it is not on the CPU and no engine
+  // reduces it.
   bool is_other(const at::Tensor& gradient) const;
-  void reduce_others(const std::vector<double>& weights);  // by replica 0
+  void reduce_others(const std::vector<double>& weights);  // called by replica 0
   void take_others(int replica);
 
   ReplicaThreads& threads_;
   std::vector<std::vector<at::Tensor>> parameters_;  // by replica
-  std::vector<std::string> names_;                   // of the parameters
+  std::vector<std::string> names_;                   // names of the parameters
   Options options_;
   std::vector<Slot> slots_;
   std::int64_t met_ns_ = 0;
-  std::vector<at::Tensor> combined_;  // by replica 0 alone, by parameter; undefined for the others
+  std::vector<at::Tensor> combined_;  // by parameter, gradients that replica 0 reduced; otherwise undefined
 };
 
 }  // namespace rondo

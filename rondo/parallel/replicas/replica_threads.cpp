@@ -24,18 +24,18 @@
 namespace rondo {
 namespace {
 
-// About 100 us on processors of today: longer than a trainer needs between two steps of a small model.
+// About 100 us on current processors: longer than a trainer needs between two steps of a small model.
 constexpr int kReplicaSpins = 2500;
 constexpr auto kReplicaSleep = std::chrono::seconds(1);
 
-// Of the calling thread, within the run() of `threads`.
+// Replica of the calling thread, within the run() of `threads`.
 struct ReplicaOfThread {
   const ReplicaThreads* threads = nullptr;
   int replica = 0;
 };
 thread_local ReplicaOfThread replica_of_thread;
 
-// Another replica has thrown.
+// Thrown by meet() after another replica has thrown.
 class ReplicaStopped final : public CancelledError {
  public:
   ReplicaStopped() : CancelledError("another replica of this process has failed") {}
@@ -58,7 +58,7 @@ void rethrow_as(const std::exception_ptr& error, const std::string& prefix) {
   }
 }
 
-// The most derived types first.
+// Rethrows as the first type that matches; derived types must precede their bases.
 template <class... Known>
 void rethrow_as_one_of(const std::exception_ptr& error, const std::string& prefix) {
   (rethrow_as<Known>(error, prefix), ...);
@@ -69,7 +69,7 @@ void rethrow_as_one_of(const std::exception_ptr& error, const std::string& prefi
 ReplicaThreads::ReplicaThreads(int replicas)
     : replicas_(replicas),
       torch_threads_(std::max(1, at::get_num_threads() / std::max(1, replicas))),
-      // With fewer processors than replicas whoever spins keeps others from arriving.
+      // With fewer processors than replicas, a spinning thread would delay the others.
       spins_(static_cast<int>(std::thread::hardware_concurrency()) >= replicas ? kReplicaSpins : 0),
       errors_(static_cast<std::size_t>(replicas)),
       trackers_(static_cast<std::size_t>(replicas)) {
@@ -109,8 +109,8 @@ void ReplicaThreads::wait_while(std::atomic<std::uint32_t>& word, std::uint32_t 
   --sleepers_;
 }
 
-// Whoever goes to sleep counts itself before it looks at the word a last time, so one of the two sees the
-// other.
+// A thread that goes to sleep increments sleepers_ before its last read of the word. So either this thread
+// sees the sleeper, or the sleeper sees the change.
 void ReplicaThreads::change(std::atomic<std::uint32_t>& word) {
   ++word;
   if (sleepers_.load() > 0) futex_wake_all(word);
@@ -204,7 +204,7 @@ void ReplicaThreads::rethrow_first() {
       const std::string prefix = str("replica ", replica, " of ", replicas_, ": ");
       rethrow_as_one_of<PeerLostError, TimeoutError, MismatchError, CommunicationError, MemoryLimitError,
                         UsageError, DataError, CancelledError, Error>(error, prefix);
-      // Of the standard library or libtorch.
+      // An exception of the standard library or libtorch.
       try {
         std::rethrow_exception(error);
       } catch (const std::exception& other) {
@@ -218,7 +218,7 @@ namespace {
 
 constexpr const char* kNcclEngine = "nccl";
 
-// Adds up one pack, whose tensors have one dtype.
+// Sums one pack of tensors with one dtype.
 void all_reduce_pack(c10d::Backend& backend, const std::vector<at::Tensor>& pack) {
   std::vector<at::Tensor> flat;
   if (pack.size() == 1 && pack.front().is_contiguous()) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kImplementationNccl = "mwm-implementation nccl";
 
-// One replica a process, whose gradients must not travel by another engine.
+// ddp with one replica per process, which must not reduce gradients with another engine.
 class DdpOverNccl final : public DdpStrategy {
  public:
   using DdpStrategy::DdpStrategy;
@@ -33,7 +33,7 @@ c10::Device parse_device(const std::string& text) {
     const c10::Device device(text);
     if (device.is_cpu() || device.is_cuda() || device.is_privateuseone()) return device;
   } catch (const c10::Error&) {
-    // Said below.
+    // Reported below.
   }
   throw UsageError(str("devices ", text, ": expected cpu, cuda or cuda:N for each replica"));
 }
@@ -86,7 +86,7 @@ ReplicaPlacement ReplicasStrategy::placement() const {
 std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const {
   std::vector<c10::Device> devices = settings_.devices;
   if (devices.empty() && settings_.central_variables) {
-    // Variables that are there once are on one device, where all replicas compute.
+    // Central variables are on one device, so all replicas compute there.
     devices.assign(static_cast<std::size_t>(threads_->size()), context().devices(first, 1).front());
   } else if (devices.empty()) {
     devices = context().devices(first, threads_->size());
@@ -191,7 +191,7 @@ std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& nam
       throw UsageError(str("mwm-implementation ", options.implementation, " adds up values, and --codec ",
                            options.codec, " what encodings stand for: give one of the two"));
     }
-    make_comm_hook(options.codec, context.world());  // a wrong name is an error for one process, too
+    make_comm_hook(options.codec, context.world());  // an invalid name is an error for one process, too
   }
   if (options.bytes_per_pack.count > 0) workers.bytes_per_pack = options.bytes_per_pack;
   if (options.pack_timeout) workers.timeout = parse_duration(*options.pack_timeout, "mwm-pack-timeout");

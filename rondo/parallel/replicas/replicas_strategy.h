@@ -7,30 +7,30 @@
 
 namespace rondo {
 
-// Base of strategies with several replicas in a process, each with its thread.
+// Base of strategies with several replicas in a process, each in its own thread.
 class ReplicasStrategy : public Strategy {
  public:
-  // Throws UsageError for a device that is none, or a CUDA device that stands twice.
+  // Creates the threads of `replicas` replicas. Throws UsageError if `replicas` is less than one.
   ReplicasStrategy(Context context, ReplicasSettings settings, int replicas);
 
   ReplicaPlacement placement() const override;
   using Strategy::prepare;
   std::unique_ptr<Training> prepare(const Recipe& recipe) override;
-  // `step` runs in all threads at a time, each within the scope of this strategy.
+  // Runs `step` in all threads in parallel, each within the scope of this strategy.
   using Strategy::run;
   ReplicaValue run(const std::function<at::Tensor(int replica)>& step) override;
 
  protected:
-  // The threads of the replicas, which trainings keep alive.
+  // Returns the threads of the replicas; trainings share ownership.
   const std::shared_ptr<ReplicaThreads>& threads() const { return threads_; }
-  // Returns the devices of the replicas: where none were named, Context::devices() of the rank's device
-  // `first`. Throws UsageError for devices that are not there.
+  // Returns the devices of the replicas. If none were named, these are Context::devices() for the rank's
+  // device `first`. Throws UsageError for devices that do not exist.
   std::vector<c10::Device> devices_from(c10::Device first) const;
 
  private:
   ReplicasSettings settings_;
   std::shared_ptr<ReplicaThreads> threads_;
-  ReplicaValues values_;  // that replicas combine inside run()
+  ReplicaValues values_;  // collectives that replicas call inside run()
 };
 
 }  // namespace rondo

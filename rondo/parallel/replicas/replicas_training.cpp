@@ -31,7 +31,7 @@ at::Tensor ReplicaValues::all_reduce(ReduceOp op, const at::Tensor& value) {
 
 namespace {
 
-// What `from` remembers goes on in `to` of another replica: same parameters in the same order.
+// Copies the optimizer state to another replica's optimizer with the same parameters in the same order.
 void copy_optimizer(torch::optim::Optimizer& from, torch::optim::Optimizer& to) {
   std::stringstream bytes;
   torch::serialize::OutputArchive saved;
@@ -51,14 +51,14 @@ void copy_values(const torch::nn::Module& from, const torch::nn::Module& to) {
   }
 }
 
-// The parameters of `to` become other names for the memory of `from`'s: its gradients stay its own.
+// Makes the parameters of `to` share the memory of `from`'s; gradients stay separate.
 void share_parameters(const torch::nn::Module& from, const torch::nn::Module& to) {
   const std::vector<ModelTensor> sources = tensors_of(from).parameters;
   const std::vector<ModelTensor> targets = tensors_of(to).parameters;
   for (std::size_t i = 0; i < sources.size(); ++i) targets[i].tensor.set_data(sources[i].tensor);
 }
 
-// This process as a job of its own. Collective.
+// Returns a context with this process only. Collective.
 Context alone(const Context& context) {
   if (context.world_size() == 1) return context;
   Group own;
@@ -71,7 +71,7 @@ Context alone(const Context& context) {
 
 }  // namespace
 
-// One replica as SynchronousTraining sees its strategy.
+// The strategy that one replica's SynchronousTraining uses.
 class ReplicasTraining::OfReplica final : public ProcessStrategy {
  public:
   OfReplica(ReplicasTraining& training, int replica)
@@ -93,7 +93,7 @@ class ReplicasTraining::OfReplica final : public ProcessStrategy {
   ReplicaModel* model_ = nullptr;
 };
 
-// The first replica's, which speaks for all.
+// Parts of the first replica, which represents all.
 class ReplicasTraining::Parts final : public UndividedModel {
  public:
   explicit Parts(ReplicasTraining& training)
@@ -119,7 +119,7 @@ ReplicasTraining::ReplicasTraining(Strategy& strategy, std::shared_ptr<ReplicaTh
             " keeps variables once, in the dtype that replicas compute with, so there are no master "
             "weights; use opt level O0, O1 or O3 with it, or strategy mirrored"));
   }
-  // Each replica's memory counts for its own thread, which therefore makes its model.
+  // Each replica's thread creates its model, so that the tracker attributes the memory to that replica.
   int made = 0;
   std::vector<Model> models = make_replicas(
       [&] {
@@ -155,7 +155,7 @@ void ReplicasTraining::prepare_replica(int replica, Model model, const Recipe& r
   own.model = only(std::move(model));
   if (!settings_.devices.empty()) own.device = settings_.devices[static_cast<std::size_t>(replica)];
   if (replica > 0) {
-    // Who watches models watches the first.
+    // Observers of models see the first replica only.
     own.on_model = [this](const Model& made) {
       if (settings_.central_variables) share_parameters(*of(0).model().module, *made.module);
     };
@@ -196,7 +196,7 @@ void ReplicasTraining::spread_from_first() {
       copy_values(masters->module(), other.precision().master_weights()->module());
     other.precision().restore(first.precision().state());
     if (!first.is_compiled() || settings_.central_variables) continue;
-    // What another replica remembers of a parameter of which the first one remembers nothing would stay.
+    // Clears first, because state for parameters without state on the first replica would remain.
     other.optimizer().state().clear();
     if (!first.optimizer().state().empty()) copy_optimizer(first.optimizer(), other.optimizer());
   }
@@ -207,7 +207,7 @@ void ReplicasTraining::average_buffers() {
   std::vector<std::vector<ModelTensor>> buffers;
   for (const Replica& replica : replicas_)
     buffers.push_back(tensors_of(*replica.training->model().module).buffers);
-  std::vector<at::Tensor> others;  // of the first replica of rank 0
+  std::vector<at::Tensor> others;  // buffers of rank 0's first replica
   for (std::size_t i = 0; i < buffers.front().size(); ++i) {
     at::Tensor first = buffers.front()[i].tensor;
     if (!first.is_floating_point()) {

@@ -16,14 +16,15 @@
 
 namespace rondo {
 
-// Values that the replicas of all processes combine while they run.
+// Collectives on values of the replicas of all processes.
 class ReplicaValues {
  public:
-  // `threads` are this process's replicas, and outlive the object; `workers` are all processes.
+  // `threads`: this process's replicas; they must outlive the object. `workers`: all processes.
   ReplicaValues(ReplicaThreads& threads, Group workers);
 
-  // Within ReplicaThreads::run(), called by every replica in the same order with values of one shape: the
-  // same result for all, in memory of its own for each. Throws CommunicationError when a process is lost.
+  // Reduces `value` over all replicas. Every replica calls it within ReplicaThreads::run(), in the same order
+  // and with values of one shape. All replicas get the same result, each in its own memory. Throws
+  // CommunicationError if a process is lost.
   at::Tensor all_reduce(ReduceOp op, const at::Tensor& value);
 
  private:
@@ -36,15 +37,15 @@ class ReplicaValues {
 // The model of one replica of a process, in training.
 class ReplicaModel final : public PreparedModel {
  public:
-  // `exchange` is filled in before the first step, and outlives the object. With `updates` false another
-  // replica has the variables, and changes them.
+  // `exchange` is set before the first step, and must outlive the object. If `updates` is false, another
+  // replica owns and updates the variables.
   ReplicaModel(std::shared_ptr<torch::nn::Module> module, const std::unique_ptr<ReplicaExchange>& exchange,
                bool updates)
       : module_(std::move(module)), exchange_(exchange), updates_(updates) {}
 
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return *parts_; }
-  // In place of the model's own alone.
+  // Replaces the parts, which by default are the model's own.
   void set_parts(std::unique_ptr<ModelParts> parts) { parts_ = std::move(parts); }
 
   void announce(const StepTotals& mine) override { totals_ = mine; }
@@ -83,27 +84,27 @@ class ReplicaModel final : public PreparedModel {
   StepTotals totals_;
 };
 
-// How a process trains several replicas.
+// Settings for training several replicas in a process.
 struct ReplicasSettings {
-  std::string strategy;                   // its name, for messages
-  std::vector<c10::Device> devices = {};  // of the replicas; empty: all on the recipe's
+  std::string strategy;                   // name of the strategy, for messages
+  std::vector<c10::Device> devices = {};  // devices of the replicas; empty: the recipe's for all
   ReplicaGradients::Options gradients = {};
-  // Replica 0 has the variables, the others compute with its memory, and only its optimizer steps.
+  // Whether only replica 0 owns variables: the others compute with its memory, and only its optimizer steps.
   bool central_variables = false;
-  WorkerExchangeOptions workers = {};  // between processes
-  bool workers_need_nccl = false;      // processes combine gradients over NCCL alone
+  WorkerExchangeOptions workers = {};  // options between processes
+  bool workers_need_nccl = false;      // whether processes must reduce gradients over NCCL
 };
 
-// The training of several replicas in one process, each in its thread: a batch is divided among them, each
-// takes a step of its own on its part, and between backward and optimizer gradients are combined. Within
-// run() of the strategy the methods of the calling thread's replica are those of its own model.
+// Training of several replicas in one process, each in its thread. A batch is divided among the replicas.
+// Each replica runs a step on its part, and gradients are reduced between backward and the optimizer. Within
+// run() of the strategy, the methods act on the model of the calling thread's replica.
 //
-// Buffers (running statistics of batch norms) are each replica's own in training. Wherever the whole model is
-// looked at, in an evaluation or a checkpoint, the floating-point ones become their mean over all replicas,
-// others those of replica 0.
+// In training, buffers (running statistics of batch norms) are local to each replica. For an evaluation or a
+// checkpoint, floating-point buffers become their mean over all replicas, and others get the values of
+// replica 0.
 class ReplicasTraining final : public Training {
  public:
-  // Collective. Throws UsageError for what this strategy cannot.
+  // Throws UsageError for a recipe that this strategy does not support. Collective.
   ReplicasTraining(Strategy& strategy, std::shared_ptr<ReplicaThreads> threads,
                    const ReplicasSettings& settings, const Recipe& recipe);
   ~ReplicasTraining() override;
@@ -132,7 +133,7 @@ class ReplicasTraining final : public Training {
     return *replicas_[static_cast<std::size_t>(threads_->current())].training;
   }
   SynchronousTraining& of(std::size_t replica) const { return *replicas_[replica].training; }
-  // Every replica gets what the first one has: weights, buffers, and what optimizer and precision remember.
+  // Copies the first replica's weights, buffers, optimizer state and precision state to all others.
   void spread_from_first();
   void average_buffers();
 

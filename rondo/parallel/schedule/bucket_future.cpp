@@ -39,7 +39,7 @@ void BucketFuture::abandon() noexcept {
   try {
     wait_for_message();
   } catch (const std::exception&) {
-    // The error that led here is the one to report.
+    // The original error is reported instead.
   }
 }
 

@@ -11,42 +11,45 @@
 
 namespace rondo {
 
-// A bucket's gradients, or another block of communication, on its way: a message that is under way, what is
-// to be done when it has arrived, and in the end a tensor.
+// A bucket's gradients, or another block of communication, in flight: a message, continuations that run after
+// it, and in the end a tensor.
 //
-// What c10::ivalue::Future is to PyTorch's communication hooks, with two differences. Nothing runs in the
-// background: continuations run on the thread that drives the backward pass (a thread of the native
-// engine, and Gloo's, would run user code beside autograd). And it is known which
-// continuations send: those run in one order on all ranks, see CommunicationQueue, so that hooks of several
-// rounds cannot meet each other's messages. A value, moved and never shared.
+// The counterpart of c10::ivalue::Future in PyTorch's communication hooks, with two differences. Nothing runs
+// in the background: continuations run on the thread that drives the backward pass, because a thread of the
+// engine would run user code concurrently with autograd. Continuations that send are marked: they run in one
+// order on all ranks (see CommunicationQueue), so that messages of hooks with several rounds cannot be mixed
+// up. Movable, not copied.
 class BucketFuture {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;  // a message of an engine
 
-  BucketFuture() = default;  // complete, with an undefined tensor
-  // Complete, with this result. Implicit: a hook may just return a tensor.
+  // Makes a complete future with an undefined tensor.
+  BucketFuture() = default;
+  // Makes a complete future with this result. Implicit, so that a hook can return a tensor.
   BucketFuture(at::Tensor result) : result_(std::move(result)) {}
-  // Complete once the message is.
+  // Makes a future that completes when the message does.
   BucketFuture(Work work, at::Tensor result = {}) : work_(std::move(work)), result_(std::move(result)) {}
 
-  // Adds what computes the result from the one so far; it sends nothing.
+  // Adds a continuation that computes the result from the previous one, without sending.
   BucketFuture then(std::function<at::Tensor(at::Tensor)> compute) &&;
-  // Adds a round: `send` gets the result so far, starts the next message, and gives what goes on from there.
-  // The number of rounds must be the same on all ranks.
+  // Adds a round: `send` gets the previous result, starts the next message, and returns its future. The
+  // number of rounds must be the same on all ranks.
   BucketFuture then_send(std::function<BucketFuture(at::Tensor)> send) &&;
 
-  // Whether the current message has arrived; errors count as arrived. Never waits, and may move it on.
+  // Returns true if the current message has completed, successfully or not. Does not block, but may let the
+  // engine make progress.
   bool arrived();
-  // The current message; null when it was waited for, or there is none.
+  // Returns the current message; null if it was waited for, or if there is none.
   const Work& message() const { return work_; }
-  // Whether a round is left to be started.
+  // Returns true if a round is not started yet.
   bool has_round() const { return rounds_ > 0; }
   // Waits for the current message, then starts the next round. Requires has_round().
   void start_round();
-  // Waits for everything, for each message as long as `timeout` or the engine's own says; the result. Throws
-  // what an engine or a continuation throws, and std::runtime_error when a message was aborted.
+  // Blocks until all messages and continuations are complete and returns the result. Waits for each message
+  // up to `timeout`, or the engine's default. Rethrows exceptions of the engine and of continuations. Throws
+  // std::runtime_error if a message was aborted.
   at::Tensor wait(std::optional<Duration> timeout = {});
-  // Waits for the current message whatever its outcome, and drops the rest.
+  // Blocks until the current message has ended, successfully or not, and drops the continuations.
   void abandon() noexcept;
 
  private:
@@ -58,10 +61,10 @@ class BucketFuture {
   void wait_for_message(std::optional<Duration> timeout = {});
   void run_next(std::optional<Duration> timeout = {});
 
-  Work work_;  // null: arrived
+  Work work_;  // null if the message has completed
   at::Tensor result_;
   std::deque<Continuation> continuations_;
-  std::size_t rounds_ = 0;  // continuations that send
+  std::size_t rounds_ = 0;  // number of continuations that send
 };
 
 }  // namespace rondo

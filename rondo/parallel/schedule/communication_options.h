@@ -9,29 +9,29 @@
 
 namespace rondo {
 
-// Help of --find-unused-parameters, the same for all strategies that have it.
+// Help text of --find-unused-parameters, shared by all strategies with that option.
 inline constexpr const char* kFindUnusedHelp =
     "Some parameters get no gradient in some steps; without it such a step is an error that names them";
 
-// Help of --codec, the same for all strategies that have it.
+// Help text of --codec, shared by all strategies with that option.
 inline constexpr const char* kCodecHelp =
     "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION]; under ddp and expert also "
     "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md";
 
-// How units travel between hosts, for all strategies that work by unit there.
+// Options of the communication between hosts, for all strategies that work by unit there.
 struct CommunicationOptions {
-  std::string schedule = "priority";  // which block is sent first: one of policy_names()
-  std::uint64_t schedule_seed = 0;    // random: of the order
-  Bytes block_bytes = MiB(4);         // of a unit that travel at a time; 0 is whole units
-  Bytes in_flight_bytes = MiB(16);    // under way at a time; 0 is no limit
-  Bytes fuse_bytes = {};              // units that are together no larger travel as one; 0 is none
-  int prefetch = 2;                   // units gathered ahead of their use, also on one host; 0 is none
+  std::string schedule = "priority";  // order of blocks: one of policy_names()
+  std::uint64_t schedule_seed = 0;    // seed of schedule "random"
+  Bytes block_bytes = MiB(4);         // size of the blocks that a unit is cut into; 0 sends whole units
+  Bytes in_flight_bytes = MiB(16);    // limit of bytes in flight; 0 is no limit
+  Bytes fuse_bytes = {};              // units up to this total size are sent as one; 0 never joins units
+  int prefetch = 2;  // number of units gathered ahead of their use, also on one host; 0 is none
 };
 
-// Their names on the command line.
+// Returns the table of their names on the command line.
 OptionsOf<CommunicationOptions> communication_options();
 
-// fifo, priority, random: the policies of a schedule that need no plan.
+// Returns fifo, priority, random: the policies of a schedule that need no plan.
 std::vector<std::string> policy_names();
 
 }  // namespace rondo

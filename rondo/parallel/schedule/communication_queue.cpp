@@ -15,14 +15,15 @@
 namespace rondo {
 namespace {
 
-// So long the others may take to hear that this rank stops, or their leader to say so.
+// Time for the other ranks to receive that this rank stops, or for their leader to announce it.
 constexpr auto kStopPatience = std::chrono::seconds(2);
 
 std::string name_of(const CommunicationBlock& block) {
   return block.describe ? block.describe() : str(block.collective, " of unit '", block.unit, "'");
 }
 
-// The exception being handled, of an engine that is not rondo's with the block named.
+// Returns the exception being handled; an exception that is not rondo's becomes an Error that names the
+// block.
 std::exception_ptr named_failure(const CommunicationBlock& block, const char* how) {
   try {
     throw;
@@ -35,8 +36,8 @@ std::exception_ptr named_failure(const CommunicationBlock& block, const char* ho
 
 using EndTime = std::shared_ptr<std::atomic<std::int64_t>>;
 
-// Notes when the work ends, where its engine tells on a thread of its own; on a device streams do the work,
-// and there it would tell at once. Null where nobody tells.
+// Records the time at which the work ends, if the engine reports it on its own thread. Returns null if it
+// does not. On a device, streams do the work and the callback would run at once.
 EndTime note_end(c10d::Work& work) {
   try {
     const c10::intrusive_ptr<c10::ivalue::Future> future = work.getFuture();
@@ -55,17 +56,18 @@ struct CommunicationQueue::Entry {
   Ticket ticket = 0;
   CommunicationBlock block;
   TraceSpan span;
-  BucketFuture future;      // set before it is in running_
-  BucketFuture::Work work;  // its first message; then constant
-  std::mutex finishing;     // held by the one who waits for the future; taken before mutex_
-  bool has_order = false;   // its place among the starts is fixed; this and the rest under mutex_
+  BucketFuture future;      // set before the entry is in running_
+  BucketFuture::Work work;  // first message; constant once set
+  std::mutex finishing;     // held by the caller that waits for the future; acquired before mutex_
+  // position in the order is fixed; this and the members below are protected by mutex_
+  bool has_order = false;
   bool started = false;
   bool finished = false;
-  bool awaited = false;      // somebody needs it now
-  EndTime told_ns;           // 0 until the engine has told; null where it does not
-  std::int64_t seen_ns = 0;  // 0 until it was seen to have ended
+  bool awaited = false;      // a call waits for the block
+  EndTime told_ns;           // 0 until the engine has reported the end; null if it does not report
+  std::int64_t seen_ns = 0;  // 0 until the end was observed
 
-  // All its messages have arrived. Without a leader.
+  // Returns true if all messages have completed. Requires a queue without a leader.
   bool arrived() { return !future.has_round() && future.arrived(); }
   void note_wait(std::int64_t begin_ns, std::int64_t end_ns) {
     if (span.waited_ns == 0) span.waited_ns = begin_ns;
@@ -134,19 +136,19 @@ CommunicationQueue::EntryPointer CommunicationQueue::find(Ticket ticket) const {
   return ticket < first_ || ticket - first_ >= open_.size() ? nullptr : open_[ticket - first_];
 }
 
-// What the entry comes after, as long as that is not finished.
+// Returns the block that must finish before `entry`, or null if it is finished.
 CommunicationQueue::EntryPointer CommunicationQueue::before(const Entry& entry) const {
   return entry.block.after ? find(*entry.block.after) : nullptr;
 }
 
-// Requires the lock, like everything down to wait().
+// The lock must be held here and in all functions down to wait().
 void CommunicationQueue::release() {
   for (std::size_t released = policy_->release(waiting_.size()); released > 0 && has_next(); --released)
     ordered_.push_back(take_next());
 }
 
-// When a message arrives is known to this rank alone, so it decides when the next start of the order happens,
-// and never which one that is: a turn is begun by a block or by start_all(), and by nothing that happens.
+// Arrival times of messages differ between ranks. They may decide when the next start happens, but never
+// which start is next: a turn is begun only by a block or by start_all().
 void CommunicationQueue::move_on(bool waits) {
   for (;;) {
     if (!turn_.empty()) {
@@ -175,15 +177,15 @@ bool CommunicationQueue::has_room() const {
   return in_flight_limit_.count == 0 || under_way_.count == 0 || under_way_ < in_flight_limit_;
 }
 
-// A plan may keep blocks back, and with them those that come after.
+// A plan may defer blocks, and with them the blocks that come after.
 bool CommunicationQueue::is_released(const Entry& entry) const {
   if (!entry.awaited && !policy_->allows(entry.block)) return false;
   const EntryPointer first = before(entry);
   return !first || first->has_order || is_released(*first);
 }
 
-// Without a leader what a block comes after must be on its way, and is waited for when the block starts:
-// whether it is finished by itself is known to one rank only.
+// Without a leader the block that `entry` comes after must be ordered, and is waited for when `entry` starts,
+// because the time at which it finishes differs between ranks.
 bool CommunicationQueue::may_start(const Entry& entry) const {
   if (!is_released(entry)) return false;
   const EntryPointer first = before(entry);
@@ -217,16 +219,17 @@ CommunicationQueue::EntryPointer CommunicationQueue::take(Ticket ticket) {
   return entry;
 }
 
-// Under the lock, since starts are in one order everywhere.
+// Called under the lock, because starts have one order on all ranks.
 void CommunicationQueue::start(const EntryPointer& entry) {
   entry->span.begin_ns = monotonic_ns();
-  // An engine's own memory for the message; it may let go of it a moment after the message has arrived.
+  // Attributes the engine's own message buffer, which the engine may free shortly after the message has
+  // completed.
   const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
   try {
     const EntryPointer first = before(*entry);
     if (first) first->future.wait();  // with a leader it is finished
     entry->future = entry->block.start();
-    entry->block.start = nullptr;  // the future holds what it needs
+    entry->block.start = nullptr;  // the future keeps the references it needs
     entry->work = entry->future.message();
     if (leader_ && entry->future.has_round())
       throw UsageError(str(entry->block.collective, " has several rounds, whose order no leader tells"));
@@ -269,7 +272,7 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     std::unique_lock lock(mutex_);
     entry = find(ticket);
     if (!entry) return {};
-    // What it comes after has to go first.
+    // Blocks that this one comes after must start first.
     for (EntryPointer needed = entry; needed; needed = before(*needed)) needed->awaited = true;
     if (!leader_) {
       while (!entry->has_order) ordered_.push_back(take_next());
@@ -282,17 +285,17 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     }
     check_startable(*entry);
   }
-  // Nobody else waits for what it came after.
+  // No other call waits for the block that this one came after.
   if (entry->block.after) wait(*entry->block.after);
   return complete(entry, /*exposed=*/true);
 }
 
-// A leader that failed, or whose rank left early, stops in an orderly way for those that follow it: what it
-// has ordered ends, the rest never starts.
+// Reports a leader that failed or whose rank left early. It stops its followers in an orderly way: blocks
+// that it has ordered finish, the others never start.
 void CommunicationQueue::check_startable(const Entry& entry) const {
   if (failure_) std::rethrow_exception(failure_);
   if (entry.started || !leader_stopped_) return;
-  // Rank 0 may know of a failure in a group that this rank is none of.
+  // Rank 0 may have seen a failure in a group that this rank is not in.
   std::rethrow_exception(leader_->cause_of(std::make_exception_ptr(PeerLostError(
       str(name_of(entry.block), " cannot start: rank 0, which orders the starts, has ended its queue"),
       {0}))));
@@ -306,7 +309,7 @@ bool CommunicationQueue::finished(Ticket ticket) {
     if (!entry) return true;
     check_startable(*entry);
     if (!entry->started) return false;
-    // With a leader its thread may be the one that waits for the future, which has one message.
+    // With a leader, the queue's thread may be waiting for the future, which then has a single message.
     if (leader_ ? entry->work && !entry->work->isCompleted() : !entry->arrived()) return false;
   }
   if (entry->block.after && !finished(*entry->block.after)) return false;
@@ -402,7 +405,7 @@ void CommunicationQueue::lead() {
         start(entry);
         continue;
       }
-      // Something is under way: what waits has no room, or comes after another block.
+      // At least one block is running: otherwise there would be room, and a block that can start.
       const auto place = std::find_if(running_.begin(), running_.end(),
                                       [](const EntryPointer& entry) { return !entry->finished; });
       oldest = *place;

@@ -15,32 +15,32 @@
 
 namespace rondo {
 
-// Queues blocks of communication and starts them in an order that a policy chooses, the same on all ranks.
-// Whoever needs a block's result waits for that block and no other.
+// A queue of communication blocks that starts blocks in an order chosen by a policy, the same on all ranks. A
+// call that needs a block's result waits for that block and no other.
 //
-// Ranks submit the same blocks, and wait for the same ones, in the same order. There are two ways to one
-// order of starts.
+// Ranks submit the same blocks, and wait for the same blocks, in the same order. The common order of starts
+// is established in one of two ways.
 //
-// With a Leader the first rank starts what its policy picks whenever there is room, and tells the others the
-// number of each block; they start the same. A thread of the queue's own does it, so that a block goes out in
-// the middle of a computation. For engines that work in the background.
+// With a Leader, the first rank starts the block that its policy picks whenever there is room. It announces
+// the block's number to the other ranks, which start the same block. A thread of the queue does this, so that
+// a block can start in the middle of a computation. For engines that work in the background.
 //
-// Without one, starts happen inside calls of the queue and follow from these calls alone, so all ranks find
-// the same order by themselves. `in_flight_limit` is then not looked at, since when a block finishes is known
-// to one rank only. For the native engine, which works inside calls.
+// Without a Leader, blocks start inside calls of the queue. The order follows from these calls alone, so all
+// ranks derive the same order. `in_flight_limit` is ignored, because the time at which a block finishes
+// differs between ranks. For the native engine, which works inside calls.
 //
-// Blocks of several rounds (communication hooks), which need a queue without a leader, take turns in one
-// order too: once a block is started, each one before it that has a round left starts one, and only then the
-// next block may start. So later rounds overlap with computation, without a message that one rank sends
-// before and another after.
+// Blocks with several rounds (communication hooks) require a queue without a leader. After each start of a
+// block, every earlier block with a round left starts one round before the next block may start. So later
+// rounds overlap with computation, and messages have the same order on all ranks.
 //
-// The thread that trains calls it.
+// Used by the training thread.
 class CommunicationQueue {
  public:
   using Ticket = std::uint64_t;
 
-  // `in_flight_limit`: bytes under way at a time (ByteScheduler's window); 0 is no limit. `leader` may be
-  // null. `engine_tells` of the moment at which an operation ends; otherwise that is when it is seen.
+  // `in_flight_limit`: maximum number of bytes in flight (ByteScheduler's window); 0 is no limit. `leader`
+  // may be null. `engine_tells`: whether the engine reports the end of an operation when it happens; if not,
+  // the recorded end is the time at which the queue observes it.
   CommunicationQueue(std::unique_ptr<SchedulePolicy> policy, Bytes in_flight_limit,
                      std::unique_ptr<Leader> leader, bool engine_tells = true);
   ~CommunicationQueue();
@@ -48,22 +48,26 @@ class CommunicationQueue {
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;
 
   Ticket submit(CommunicationBlock block);
-  // Returns when the block is finished: what its future gives, to the first who waits. Throws what its engine
-  // throws, with the block named; afterwards the queue is of no use before abandon().
+  // Blocks until the block is finished. Returns the result of its future to the first caller, then an
+  // undefined tensor. Throws the engine's error, with the block named; the queue is then unusable until
+  // abandon().
   at::Tensor wait(Ticket ticket);
-  // Whether the block is finished, without waiting. Throws as wait() does.
+  // Returns true if the block is finished, without blocking. Throws as wait() does.
   bool finished(Ticket ticket);
-  // Lets what is under way move on, and sees what has ended, without waiting. Without a leader.
+  // Starts the rounds that are ready and records the messages that have ended, without blocking. Requires a
+  // queue without a leader.
   void poll();
-  // Starts every round of the blocks submitted so far, waiting for the messages before it. What else the
-  // ranks do on the group is then between the same messages everywhere. Without a leader.
+  // Starts all blocks submitted so far and all their rounds, waiting for the messages before them. Other
+  // collectives that the ranks run on the group are then at the same place in the order everywhere. Requires
+  // a queue without a leader.
   void start_all();
-  // Waits for what is under way, whatever its outcome, and forgets all blocks. Without a leader.
+  // Waits for the messages in flight, successful or not, and drops all blocks. Requires a queue without a
+  // leader.
   void abandon() noexcept;
-  // The computation has come to a slot of the plan: blocks that a policy kept back until then may go. With
-  // the same slots on all ranks.
+  // Reports that the computation has reached a slot of the plan, and releases the blocks that the policy
+  // deferred until then. Slots must be the same on all ranks.
   void reach(std::int64_t slot);
-  // Blocks finished since the last call, in order of their start.
+  // Returns the spans of blocks finished since the last call, in order of their start.
   std::vector<TraceSpan> take_spans();
 
  private:
@@ -97,21 +101,23 @@ class CommunicationQueue {
 
   std::mutex mutex_;  // protects everything below
   std::condition_variable changed_;
-  std::vector<EntryPointer> waiting_;  // in order of submission
-  std::deque<EntryPointer> ordered_;   // without a leader: whose order of starts is fixed, not started yet
-  std::deque<EntryPointer> turn_;      // that start a round before the next block may start
-  std::deque<EntryPointer> running_;   // in order of start
-  std::size_t seen_ = 0;               // of running_, from its beginning, that were seen to have ended
-  std::deque<EntryPointer> open_;      // by number from first_ on: submitted; null once finished
+  // Submitted blocks whose position in the order is not fixed, in order of submission.
+  std::vector<EntryPointer> waiting_;
+  // Without a leader: blocks whose position in the order is fixed, but not started.
+  std::deque<EntryPointer> ordered_;
+  std::deque<EntryPointer> turn_;     // blocks that start a round before the next block may start
+  std::deque<EntryPointer> running_;  // started blocks, in order of start
+  std::size_t seen_ = 0;  // number of entries at the front of running_ that were observed to have ended
+  std::deque<EntryPointer> open_;  // submitted blocks by ticket, starting at first_; null once finished
   Ticket first_ = 0;
   Bytes under_way_;
   std::vector<TraceSpan> spans_;
   std::exception_ptr failure_;
   bool stopping_ = false;
   bool thread_ended_ = false;
-  bool leader_stopped_ = false;  // the leader has ended its queue: nothing starts any more
+  bool leader_stopped_ = false;  // the leader has ended its queue: no more blocks start
 
-  std::thread thread_;  // last: it uses everything above
+  std::thread thread_;  // last member, because it uses the ones above
 };
 
 }  // namespace rondo

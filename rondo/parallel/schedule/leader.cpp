@@ -10,12 +10,12 @@ namespace rondo {
 namespace {
 
 constexpr int kTag = 7;
-// Words that are no blocks.
+// Messages other than a block's number.
 constexpr std::int64_t kStopped = -1;
 constexpr std::int64_t kAlive = -2;
-// So often within the others' patience: one word may be late.
+// Number of heartbeats per `patience`, so that one may be late.
 constexpr int kWordsInPatience = 4;
-constexpr Duration kNoTimeout = Duration::zero();  // of the wait: the group's own
+constexpr Duration kNoTimeout = Duration::zero();  // the wait uses the group's own timeout
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void Leader::give_up() noexcept {
     try {
       work->abort();
     } catch (const std::exception&) {
-      // It has ended meanwhile, or its engine waits no longer than its own deadline.
+      // The operation has ended meanwhile, or its engine does not wait beyond its own deadline.
     }
   }
 }
@@ -77,7 +77,7 @@ void Leader::say_alive() {
     try {
       send_to_all(kAlive);
     } catch (const std::exception&) {
-      return;  // the thread that tells of blocks meets the same, and reports it
+      return;  // the thread that publishes blocks gets the same error and reports it
     }
     lock.lock();
   }
@@ -125,7 +125,7 @@ void Leader::stop() noexcept {
     end_pulse();
     send_to_all(kStopped);
   } catch (const std::exception&) {
-    // Whoever cannot hear it any more need not.
+    // A rank that cannot receive the message does not need it.
   }
 }
 

@@ -13,34 +13,34 @@
 
 namespace rondo {
 
-// The channel on which the first rank of a group tells the others, block by block, what it starts next. One
-// thread a rank uses it.
+// A channel on which the first rank of a group announces to the others, block by block, which block it starts
+// next. One thread per rank uses it.
 //
-// The leader may have nothing to start for as long as an evaluation takes, so a thread of its own says in
-// between that it is alive, and the others wait for a word of it no longer than `patience`.
+// The leader may have nothing to start for a long time, for example during an evaluation. Its own thread
+// therefore sends heartbeats, and the other ranks time out when they receive nothing for `patience`.
 class Leader {
  public:
-  // `channel` has the ranks of the group whose blocks are ordered, and nobody else uses it. All ranks give
-  // the same `patience`: how long they wait for any other rank.
+  // `channel` has the ranks of the group whose blocks are ordered, and is used for nothing else. All ranks
+  // pass the same `patience`, the timeout for receiving from another rank.
   Leader(Group channel, Duration patience);
   ~Leader();
   Leader(const Leader&) = delete;
   Leader& operator=(const Leader&) = delete;
 
   bool leads() const { return channel_.rank() == 0; }
-  // On the leader: tells all others. Throws CommunicationError.
+  // Announces the next block to all other ranks. Leader only. Throws CommunicationError.
   void publish(std::uint64_t block);
-  // On the others: the next block; empty when the leader has stopped. Waits as long as the leader is alive;
-  // throws TimeoutError naming it when nothing was heard of it for `patience`.
+  // Returns the next block; empty if the leader has stopped. Blocks while the leader is alive. Throws
+  // TimeoutError, naming the leader, after `patience` without a message. Other ranks only.
   std::optional<std::uint64_t> next();
-  // On the leader: lets the others' next() return empty. Never throws.
+  // Makes next() return empty on the other ranks. Leader only.
   void stop() noexcept;
-  // Returns the exception to report where the leader has stopped though there was more to start, as
+  // Returns the exception to report if the leader has stopped although more was to start, as
   // ExtendedBackend::cause_of does.
   std::exception_ptr cause_of(const std::exception_ptr& error) const noexcept;
-  // From any thread: whoever waits in publish() or next() throws CancelledError, now and from now on. For a
-  // rank that ends while another, which may be dead, does not take or say a word: Gloo may wait for one that
-  // is gone.
+  // Cancels publish() and next(): pending and later calls throw CancelledError. May be called from any
+  // thread. For a rank that ends while a peer, possibly dead, neither sends nor receives: Gloo may wait for a
+  // lost peer.
   void give_up() noexcept;
 
  private:
@@ -51,14 +51,14 @@ class Leader {
 
   const Group channel_;
   const Duration patience_;
-  std::mutex sending_;  // held while a word is sent
-  std::mutex mutex_;    // protects the four below
+  std::mutex sending_;  // held while a message is sent
+  std::mutex mutex_;    // protects the four members below
   std::condition_variable changed_;
   bool ended_ = false;
   bool given_up_ = false;
   TimePoint last_word_;
-  std::vector<c10::intrusive_ptr<c10d::Work>> under_way_;  // what somebody waits for
-  std::thread pulse_;                                      // last: it uses everything above
+  std::vector<c10::intrusive_ptr<c10d::Work>> under_way_;  // operations that a call waits for
+  std::thread pulse_;                                      // last member, because it uses the ones above
 };
 
 }  // namespace rondo

@@ -14,7 +14,8 @@ class Fifo final : public SchedulePolicy {
   std::size_t next(std::span<const CommunicationBlock* const>) override { return 0; }
 };
 
-// What is needed first goes first (ByteScheduler, Peng et al., SOSP'19; P3, Jayarajan et al., MLSys'19).
+// Starts the block that is needed first (ByteScheduler, Peng et al., SOSP'19; P3, Jayarajan et al.,
+// MLSys'19).
 class Priority : public SchedulePolicy {
  public:
   std::string name() const override { return "priority"; }
@@ -27,7 +28,7 @@ class Priority : public SchedulePolicy {
   }
 };
 
-// Blocks join the queue at the start of their slot, in the order of the plan, which is their priority.
+// Defers blocks to their slot, then starts them in the order of the plan, which is their priority.
 class PlannedOrder final : public Priority {
  public:
   std::string name() const override { return "plan"; }
@@ -38,7 +39,7 @@ class PlannedOrder final : public Priority {
   std::int64_t slot_ = 0;
 };
 
-// Any legal order: shows that results depend on none.
+// Starts blocks in any legal order, to show that results do not depend on the order.
 class Random final : public SchedulePolicy {
  public:
   explicit Random(std::uint64_t seed) : stream_(seed) {}

@@ -13,48 +13,48 @@
 
 namespace rondo {
 
-// A piece of communication that is started and waited for as a whole: a collective on a part of a unit's flat
+// A unit of communication that is started and waited for as a whole: a collective on a part of a unit's flat
 // buffer.
 struct CommunicationBlock {
   std::string collective = {};  // "all_gather", "reduce_scatter", "all_reduce"
   std::string unit = {};
-  std::size_t index = 0;  // among the unit's blocks
-  Bytes bytes = {};       // that this rank's part of the model moves
-  // What is needed first has the least.
+  std::size_t index = 0;  // position among the unit's blocks
+  Bytes bytes = {};       // bytes that this rank's part of the model sends or receives
+  // Priority of the block; lower values are needed earlier.
   std::int64_t priority = 0;
-  // A block submitted before that must be finished before this one may start.
+  // Block submitted earlier that must be finished before this one may start.
   std::optional<std::uint64_t> after = {};
-  // Begins it, without waiting. On all ranks in one order, which is the queue's care.
+  // Starts the block without waiting. The queue calls it in the same order on all ranks.
   std::function<BucketFuture()> start = {};
-  // Of a plan: not begun before CommunicationQueue::reach() has come to this slot, unless somebody waits for
-  // it.
+  // Slot of the plan: the block does not start before CommunicationQueue::reach() has reported this slot,
+  // unless a call waits for the block.
   std::int64_t slot = 0;
-  // What messages about it call it; null: the collective and the unit.
+  // Returns the block's description in messages; if null, the collective and the unit are used.
   std::function<std::string()> describe = {};
-  // When its data was there, as monotonic_ns(), where that was before it was queued.
+  // Time at which the data was ready, as monotonic_ns(), if that was before submit(); otherwise 0.
   std::int64_t ready_ns = 0;
 };
 
-// When the blocks of one collective go out.
+// Slots and priorities of the blocks of one collective.
 struct BlockOrder {
-  // A block's place in a plan.
+  // Position of a block in a plan.
   struct Place {
     std::int64_t slot = 0;
     std::int64_t priority = 0;
   };
 
-  // Without a plan: all at once, with one priority.
+  // Without a plan: all blocks in slot 0, with one priority.
   BlockOrder(std::int64_t priority) : everywhere{0, priority} {}  // NOLINT(google-explicit-constructor)
-  // By a plan that cuts the collective into as many blocks as there are `places`.
+  // With a plan that cuts the collective into `places.size()` blocks.
   BlockOrder(std::vector<Place> places, std::int64_t priority)
       : everywhere{0, priority}, planned(std::move(places)) {}
 
-  // Of block `index` of `count`, which may be another number than the plan has.
+  // Returns the position of block `index` of `count`; `count` may differ from the number in the plan.
   Place of(std::size_t index, std::size_t count) const {
     return planned.empty() ? everywhere : planned[index * planned.size() / count];
   }
 
-  // The same in a later step of the plan: everything in it comes after what earlier steps have in the queue.
+  // Returns the order for a later step of the plan: all its blocks come after those of earlier steps.
   BlockOrder later_by(std::int64_t slots) const {
     BlockOrder later = *this;
     const auto move = [&](Place& place) {
@@ -66,38 +66,38 @@ struct BlockOrder {
     return later;
   }
 
-  // More than the blocks of a step, so that no priority of one step is that of another.
+  // Exceeds the number of blocks per step, so that priorities of different steps do not overlap.
   static constexpr std::int64_t kPrioritiesOfASlot = std::int64_t{1} << 24;
 
   Place everywhere;
   std::vector<Place> planned = {};
 };
 
-// Decides which of the blocks that wait goes next. A value is used by one thread at a time.
+// A policy that picks the next block among the waiting ones. Not thread-safe.
 class SchedulePolicy {
  public:
   virtual ~SchedulePolicy() = default;
   virtual std::string name() const = 0;
-  // Position in `waiting` (in the order in which they were queued, never empty) of the block to start.
-  // Follows from the calls made so far alone.
+  // Returns the position in `waiting` of the block to start. `waiting` is in order of submission and not
+  // empty. The result depends on the calls made so far alone.
   virtual std::size_t next(std::span<const CommunicationBlock* const> waiting) = 0;
-  // How many of `waiting` blocks may be started now that one was queued; the others stay until one of them is
-  // waited for or another is queued.
+  // Returns how many of `waiting` blocks may start after a submission. The others stay until one of them is
+  // waited for or another block is submitted.
   virtual std::size_t release(std::size_t waiting) { return waiting; }
-  // The computation has come to a slot of the plan.
+  // Reports that the computation has reached a slot of the plan.
   virtual void reach(std::int64_t /*slot*/) {}
-  // Whether a block may go now, though nobody waits for it yet.
+  // Returns true if the block may start although no call waits for it yet.
   virtual bool allows(const CommunicationBlock&) const { return true; }
 };
 
 struct PolicyOptions {
-  // fifo: in the order of queueing. priority: what is needed first. random: any legal order, drawn anew from
-  // `seed` for each block. plan: in the order of a plan, each not before its slot.
+  // fifo: in order of submission. priority: lowest CommunicationBlock::priority first. random: any legal
+  // order, drawn from `seed` for each block. plan: in the order of a plan, each block not before its slot.
   std::string name = "priority";
   std::uint64_t seed = 0;
 };
 
-// Throws UsageError for an unknown name.
+// Returns the policy. Throws UsageError for an unknown name.
 std::unique_ptr<SchedulePolicy> make_policy(const PolicyOptions& options);
 
 }  // namespace rondo

@@ -60,7 +60,8 @@ OptimizerSpec spec_of(const torch::optim::AdagradOptions& options) {
 OptimizerSpec spec_of(const torch::optim::RMSpropOptions&) { refuse_optimizer("RMSprop"); }
 OptimizerSpec spec_of(const RuleOptions&) { refuse_optimizer("Lion, LAMB or LARS"); }
 
-// Calls use(tensor&...) or use(count&) for what a server's slots and count of updates are.
+// Calls use(tensor&...) or use(count&) for the fields that correspond to a server's slots and count of
+// updates.
 template <class Slots, class Count>
 void visit_fields(torch::optim::SGDParamState& state, const Slots& slots, const Count&) {
   slots(0, state.momentum_buffer());
@@ -120,7 +121,7 @@ ServedState state_of(torch::optim::Optimizer& optimizer, const at::Tensor& param
   const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
   if (found == optimizer.state().end() || !found->second) return served;
   with_optimizer_kind(optimizer, [&]<class Kind>(Kind) {
-    // SGD counts nothing: a momentum that is there has had an update.
+    // SGD has no counter: existing momentum means at least one update.
     visit_fields(
         static_cast<typename Kind::State&>(*found->second),
         [&](int slot, at::Tensor& tensor) {
@@ -138,12 +139,12 @@ std::span<float> values_of(const at::Tensor& tensor) {
   return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-// The values on the CPU: the tensor itself, or a copy of it.
+// Returns the values on the CPU: the tensor itself, or a copy.
 at::Tensor on_host(const at::Tensor& tensor) { return dense(tensor, "push").data; }
 
 }  // namespace
 
-// The model is whole on this worker, when it has been pulled.
+// The model's parts. The whole model is on this worker once it has been pulled.
 class ServedModel::Parts final : public UndividedModel {
  public:
   explicit Parts(ServedModel& model) : UndividedModel(*model.module_), model_(model) {}
@@ -199,7 +200,7 @@ ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_
     trained.push_back({.name = cluster_->variables()[v].name, .tensor = parameters_[v]});
     trained_.push_back(v);
   }
-  // Ranks of a group combine the gradients that this pushes.
+  // Not sole: a group's ranks reduce the gradients that this object pushes.
   GradientListener& listener = *this;
   hooks_ = std::make_unique<GradientHooks>(trained, listener, /*is_sole=*/false);
 }
@@ -218,7 +219,7 @@ void ServedModel::store_values() {
     cluster_->write_state(v, -1, values_of(on_host(parameters_[v])), 0, {});
 }
 
-// The first step of the chief begins the training of all.
+// Opens the training for all workers when the chief starts its first step; other workers wait for that.
 void ServedModel::open() {
   if (is_open_) return;
   is_open_ = true;
@@ -234,7 +235,8 @@ void ServedModel::start_pass(const LocalBatch& batch) {
     const TimePoint begun = Clock::now();
     if (batch.optimizer != nullptr) use(*batch.optimizer);
     open();
-    // A window whose gradients were not finite ended without step(); one that failed may have pushed some.
+    // Ends an unfinished step: a window with non-finite gradients has no step(), and a failed one may have
+    // pushed some.
     const bool some = std::find(pushed_.begin(), pushed_.end(), true) != pushed_.end();
     if (std::exchange(step_is_open_, true)) end_step(some ? samples_ : 0);
     cluster_->begin_step(step_);
@@ -283,7 +285,7 @@ void ServedModel::use(torch::optim::Optimizer& optimizer) {
 void ServedModel::pull() {
   const auto& variables = cluster_->variables();
   for (std::size_t v = 0; v < parameters_.size(); ++v) {
-    // Changes are rows of what the last pull gave.
+    // The servers send only rows that changed since the last pull, so current values are read.
     const DenseTensor values = dense(parameters_[v], "pull", /*reads=*/variables[v].sparse);
     if (variables[v].sparse) {
       cluster_->pull_changes(v, values.data.data_ptr<float>());
@@ -295,7 +297,7 @@ void ServedModel::pull() {
 }
 
 void ServedModel::pull_whole() {
-  if (!is_open_ && !is_chief_) return;  // the values of the chief may not be there
+  if (!is_open_ && !is_chief_) return;  // the chief may not have stored its values yet
   cluster_->flush();
   pull();
 }
@@ -337,7 +339,7 @@ void ServedModel::load_optimizer() {
     for (const at::Tensor& parameter : optimizer_->param_groups()[group].params()) {
       const std::size_t v = variable_of_.at(parameter.unsafeGetTensorImpl());
       ServedState state;
-      // Together with the slots, while nothing is applied.
+      // Reads the values together with the slots, while the servers apply nothing.
       const auto read = [&](int slot, const at::Tensor& to) {
         const DenseTensor values = dense(to, "read", /*reads=*/false);
         state.updates = cluster_->read_state(v, slot, values_of(values.data));

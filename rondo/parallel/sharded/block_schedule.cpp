@@ -31,7 +31,7 @@ SlotLaunches::SlotLaunches(const cost::StepPlan& plan, const std::vector<std::st
     places.push_back({block.slot, static_cast<std::int64_t>(i)});
   }
   for (const cost::PlannedWait& wait : plan.schedule->waits) {
-    // Blocks leave in the order of the queue, so all that stand before this one are gone too.
+    // Blocks are sent in the order of the queue, so all blocks before this one are complete too.
     for (std::size_t i = 0; i <= wait.block; ++i) {
       if (blocks[i].purpose != cost::JobKind::reduce_scatter) continue;
       std::vector<std::size_t>& gradients_due = gradients_due_[static_cast<std::size_t>(wait.slot)];
@@ -73,7 +73,7 @@ void BlockSchedule::begin_pass(bool is_first) {
   if (!plan_) return;
   pass_ = is_first ? 0 : std::min(pass_ + 1, plan_->micro_batches() - 1);
   if (!is_first) return;
-  // Slots are numbered on from step to step, so that what the last one left in the queue stays allowed.
+  // Slot numbers continue from step to step, so that blocks left over from the previous step may still start.
   first_slot_ += plan_->slots();
   slot_ = -1;
   reach(0);
@@ -99,12 +99,12 @@ void BlockSchedule::epilogue() {
   if (plan_) reach(plan_->epilogue_slot());
 }
 
-// The next step begins with its slot for the update.
+// The next step begins with the slot of this update.
 void BlockSchedule::update() {
   if (plan_) queue_.reach(first_slot_ + plan_->slots());
 }
 
-// Slots of a step only go up.
+// Within a step, slots only increase.
 void BlockSchedule::reach(int slot) {
   if (slot <= slot_) return;
   for (int next = slot_ + 1; next <= slot; ++next) {
@@ -126,7 +126,7 @@ BlockOrder BlockSchedule::gather(std::size_t unit, int direction) const {
 }
 
 BlockOrder BlockSchedule::gradients(std::size_t unit) const {
-  // Behind all gathers of this pass.
+  // After all gathers of this pass.
   if (!plan_) return {static_cast<std::int64_t>(order_.size()) + position(unit)};
   const bool is_ddp = units_[unit]->sharding() == Sharding::ddp;
   return planned(unit, is_ddp ? cost::JobKind::all_reduce : cost::JobKind::reduce_scatter, pass_);
@@ -134,7 +134,7 @@ BlockOrder BlockSchedule::gradients(std::size_t unit) const {
 
 BlockOrder BlockSchedule::updated(std::size_t unit) const {
   if (!plan_) return {position(unit)};
-  // Of the next step, whose slot 0 this is.
+  // Belongs to the next step, as its slot 0.
   return planned(unit, cost::JobKind::gather_updated, 0).later_by(plan_->slots());
 }
 

@@ -17,12 +17,12 @@
 
 namespace rondo {
 
-// The schedule of a plan in terms of a model's units: what is launched at the start of which slot, and in
-// which place of the queue each block stands. No tensors.
+// The schedule of a plan, mapped to a model's units: the collectives launched at the start of each slot, and
+// the position of each block in the queue. Holds no tensors.
 class SlotLaunches {
  public:
-  // `units`: the model's names; each is in the plan, whose own order is that of the slots. `plan.schedule`
-  // is there.
+  // `units`: the names of the model's units. All must be in the plan, and slots follow the plan's own order
+  // of units. `plan.schedule` must be set.
   SlotLaunches(const cost::StepPlan& plan, const std::vector<std::string>& units);
 
   int micro_batches() const { return slots_.micro_batches; }
@@ -35,46 +35,47 @@ class SlotLaunches {
   int epilogue_slot() const { return slots_.epilogue(); }
   int slots() const { return slots_.count(); }
 
-  // A gather of parameters that a slot begins.
+  // A gather of parameters launched at a slot.
   struct Gather {
     std::size_t unit = 0;
     cost::JobKind purpose = cost::JobKind::gather_forward;
     int micro_batch = 0;
   };
   const std::vector<Gather>& gathers(int slot) const { return gathers_[static_cast<std::size_t>(slot)]; }
-  // Units whose gradients must be gone before a slot begins.
+  // Returns the units whose gradients must be reduced before the slot begins.
   const std::vector<std::size_t>& gradients_due(int slot) const {
     return gradients_due_[static_cast<std::size_t>(slot)];
   }
 
-  // Empty places where the plan has no such collective.
+  // Returns the positions of a collective's blocks; without positions if the plan has no such collective.
   BlockOrder order(std::size_t unit, cost::JobKind purpose, int micro_batch) const;
-  // Blocks that a unit's collectives are cut into; 1 where it has none.
+  // Returns the number of blocks that a unit's collectives are cut into; 1 if the unit has none.
   int blocks(std::size_t unit) const;
 
  private:
   using Key = std::array<std::size_t, 3>;  // unit, purpose, micro-batch
 
   cost::Slots slots_;
-  std::vector<int> place_;  // by unit: its number in the plan
+  std::vector<int> place_;  // index of each unit in the plan
   std::map<Key, std::vector<BlockOrder::Place>> places_;
   std::vector<std::vector<Gather>> gathers_;             // by slot
   std::vector<std::vector<std::size_t>> gradients_due_;  // by slot
 };
 
-// When and in which place of the queue the blocks of a step go out. By need: gathers in the order of their
-// use, then gradients, what the next forward pass needs first before the rest. Or by the schedule of a plan:
-// at each slot that the computation comes to, what the plan launches there is queued. One thread.
+// Decides when the blocks of a step are queued, and with which priority. Without a plan, blocks are queued
+// when they are needed: gathers in the order of their use, then gradients in the order of the next forward
+// pass. With a plan, each slot that the computation reaches queues the blocks that the plan launches there.
+// Not thread-safe.
 class BlockSchedule {
  public:
-  // All but `plan` outlive the object. `gradients_due` is called with a unit whose gradients have to be gone,
-  // under a plan.
+  // All arguments but `plan` must outlive the object. `gradients_due` is called with each unit whose
+  // gradients must be reduced; only with a plan.
   BlockSchedule(const ShardedUnits& units, const UnitOrder& order, CommunicationQueue& queue,
                 std::optional<SlotLaunches> plan, std::function<void(std::size_t unit)> gradients_due);
 
   bool is_planned() const { return plan_.has_value(); }
 
-  // Where the computation has come to.
+  // Reports of the computation's progress, in the order of a step.
   void begin_pass(bool is_first);
   void forward(std::size_t unit);
   void before_backward(std::size_t unit);
@@ -83,7 +84,8 @@ class BlockSchedule {
   void epilogue();
   void update();
 
-  // Of a gather for forward (+1) or backward (-1), of gradients, of parameters that were updated.
+  // Return the order of the blocks of a gather for forward (direction +1) or backward (-1), of gradients, and
+  // of updated parameters.
   BlockOrder gather(std::size_t unit, int direction) const;
   BlockOrder gradients(std::size_t unit) const;
   BlockOrder updated(std::size_t unit) const;
@@ -98,9 +100,9 @@ class BlockSchedule {
   CommunicationQueue& queue_;
   const std::optional<SlotLaunches> plan_;
   const std::function<void(std::size_t unit)> gradients_due_;
-  int slot_ = 0;                 // of the plan
-  std::int64_t first_slot_ = 0;  // of the step, counted over all steps
-  int pass_ = 0;                 // micro-batch of this step
+  int slot_ = 0;                 // current slot of the plan
+  std::int64_t first_slot_ = 0;  // first slot of the current step, counted over all steps
+  int pass_ = 0;                 // current micro-batch of the step
 };
 
 }  // namespace rondo

@@ -31,7 +31,7 @@ FlatLayout::FlatLayout(std::span<const std::int64_t> parameter_elements, int ran
   shard_elements_ = aligned(std::max<std::int64_t>(1, divide_rounding_up(end, ranks)));
   block_shard_elements_ = shard_elements_;
   if (block_elements > 0) {
-    // Equal blocks: a short last one would pay a message's latency for little.
+    // Blocks are equally long: a short last one would pay a message's latency for few bytes.
     const std::int64_t wanted = std::max<std::int64_t>(1, block_elements / ranks);
     const std::int64_t count = std::max<std::int64_t>(1, (shard_elements_ + wanted / 2) / wanted);
     block_shard_elements_ = aligned(divide_rounding_up(shard_elements_, count));
@@ -73,7 +73,7 @@ FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout l
   } else {
     shard_ = at::zeros({own_.size()}, masters);
   }
-  if (spec_.fills) flat_.zero_();  // the padding too
+  if (spec_.fills) flat_.zero_();  // includes the padding
   const at::Tensor of_model = as_the_models(flat_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& parameter = parameters_[i].tensor;
@@ -85,12 +85,13 @@ FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout l
     const ElementRange place = layout_.place(i);
     const at::Tensor view = of_model.narrow(0, place.begin, place.size()).view(parameter.sizes());
     if (spec_.fills) view.copy_(parameter);
-    // The values live in the flat buffer from here on; the old memory is freed.
+    // The values are in the flat buffer from here on; the old memory is freed.
     parameter.set_data(view);
   }
 }
 
-// Access is forbidden by storage, and what is forbidden to the model is not to the optimizer.
+// Uses a second storage because access is forbidden per storage, and the optimizer's access must stay
+// permitted.
 at::Tensor FlatParameters::as_the_models(const at::Tensor& flat) {
   model_storage_ = flat.storage();
   if (spec_.memory != Memory::whole || bytes_ == 0) return flat;
@@ -218,7 +219,7 @@ void FlatParameters::drop_kept(BufferPool& buffers) {
 
 void FlatParameters::allocate(BufferPool& buffers) {
   if (spec_.memory != Memory::gathered || allocated_) return;
-  // All views, also those that autograd saved, share this storage.
+  // All views, including those that autograd saved, share this storage.
   c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
   permit_access(storage);
   storage.set_data_ptr_noswap(buffers.take(bytes_, flat_.device(), {MemoryCategory::communication, unit_}));

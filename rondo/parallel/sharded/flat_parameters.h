@@ -24,18 +24,18 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// Where the parameters of a unit lie in its flat buffer, which part of it each rank owns, and in which blocks
-// it travels. Positions are in elements.
+// The layout of a unit's flat buffer: the range of each parameter, the shard that each rank owns, and the
+// blocks that are sent. Positions are in elements.
 //
-// Parameters follow one another, each at a multiple of kAlignment; the end is padded so that every rank owns
-// an equally long, contiguous shard: rank r has [r, r + 1) * shard_elements(). A block is the same range of
-// every rank's shard, so every rank takes an equal part in every block's communication.
+// Parameters follow one another, each at a multiple of kAlignment. The end is padded so that all ranks own
+// contiguous shards of equal length: rank r has [r, r + 1) * shard_elements(). A block is the same range of
+// every rank's shard, so every rank has an equal part in the communication of each block.
 class FlatLayout {
  public:
-  // Parameters begin on cache lines (16 float32), shards too.
+  // Alignment of parameters and shards: a cache line (16 float32).
   static constexpr std::int64_t kAlignment = 16;
 
-  // `block_elements`: about how many elements of the flat buffer one block moves; 0 for a single block.
+  // `block_elements`: approximate number of elements of the flat buffer per block; 0 for a single block.
   FlatLayout(std::span<const std::int64_t> parameter_elements, int ranks, std::int64_t block_elements = 0);
 
   int ranks() const { return ranks_; }
@@ -43,17 +43,17 @@ class FlatLayout {
   std::int64_t flat_elements() const { return shard_elements_ * ranks_; }
   std::int64_t shard_elements() const { return shard_elements_; }
   ElementRange shard(int rank) const { return {shard_elements_ * rank, shard_elements_ * (rank + 1)}; }
-  // Range of the flat buffer that parameter `index` fills.
+  // Returns the range of parameter `index` in the flat buffer.
   ElementRange place(std::size_t index) const { return places_[index]; }
-  // The part of parameter `index` that `rank` owns: the range within the parameter, and where it begins in
-  // the rank's shard. May be empty.
+  // The part of a parameter that a rank owns: its range within the parameter, and its offset in the rank's
+  // shard. May be empty.
   struct Slice {
     ElementRange of_parameter;
     std::int64_t in_shard = 0;
   };
   Slice slice(std::size_t index, int rank) const;
 
-  // Number of blocks, and the range of every rank's shard that block `index` moves.
+  // Return the number of blocks, and the range of block `index` within every rank's shard.
   std::size_t blocks() const { return blocks_; }
   ElementRange block(std::size_t index) const;
 
@@ -61,95 +61,98 @@ class FlatLayout {
   int ranks_;
   std::vector<ElementRange> places_;
   std::int64_t shard_elements_ = 0;
-  std::int64_t block_shard_elements_ = 0;  // of each shard, in every block but perhaps the last
+  // Length of a block within each shard; the last block may be shorter.
+  std::int64_t block_shard_elements_ = 0;
   std::size_t blocks_ = 1;
 };
 
 class OffloadFiles;
 
-// Parameters of one unit, of one dtype and device, as views of one flat buffer. The model's own tensors stay
-// the same objects; their memory becomes the buffer's. One thread.
+// Parameters of one unit, of one dtype and device, as views of one flat buffer. The model's tensors stay the
+// same objects; their memory becomes the buffer's. Not thread-safe.
 //
-// The buffer may have another dtype, of lower precision, than the parameters were made in: the model then
-// computes in it, and what the optimizer changes are master weights in the first dtype, kept apart.
+// The buffer may have a lower-precision dtype than the original parameters. The model then computes in that
+// dtype, and the optimizer updates master weights in the original dtype, which are kept separately.
 class FlatParameters {
  public:
   enum class Memory {
-    whole,     // every rank has all of the buffer, always
-    gathered,  // the buffer has memory only between allocate() and release(); each rank keeps its shard apart
-    mapped,    // one buffer in shared memory for all ranks of the host
+    whole,  // every rank has the whole buffer at all times
+    // The buffer has memory only between allocate() and release(); each rank keeps its shard separately.
+    gathered,
+    mapped,  // one buffer in shared memory for all ranks of the host
   };
 
   struct Spec {
-    std::string unit;  // for messages
+    std::string unit;  // name of the unit, for messages
     int rank = 0;
     Memory memory = Memory::whole;
-    at::ScalarType compute = at::kFloat;  // of the buffer
-    bool owns_all = false;                // the optimizer changes all of the parameters and not a shard
-    at::Tensor mapped_flat = {};          // the shared buffer of Memory::mapped
-    bool fills = true;                    // this rank writes the values of the buffer
-    OffloadFiles* files = nullptr;        // for what is kept apart; null: in memory
+    at::ScalarType compute = at::kFloat;  // dtype of the buffer
+    bool owns_all = false;          // whether the optimizer updates all of the parameters instead of a shard
+    at::Tensor mapped_flat = {};    // shared buffer for Memory::mapped
+    bool fills = true;              // whether this rank writes the initial values of the buffer
+    OffloadFiles* files = nullptr;  // storage of the separate shard; null: in memory
   };
 
-  // Copies the parameters' values.
+  // Copies the parameters' values into the buffer.
   FlatParameters(std::vector<ModelTensor> parameters, FlatLayout layout, Spec spec);
 
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const FlatLayout& layout() const { return layout_; }
   Memory memory() const { return spec_.memory; }
-  // Whether the optimizer changes master weights of another dtype than the buffer's.
+  // Returns true if the optimizer updates master weights of another dtype than the buffer's.
   bool has_masters() const { return shard_.scalar_type() != flat_.scalar_type(); }
   at::ScalarType master_dtype() const { return shard_.scalar_type(); }
 
-  // Returns the part of parameter `index` that the optimizer changes: flat (see shaped()), or all of it in
-  // its shape where this rank owns all.
+  // Returns the part of parameter `index` that the optimizer updates: flat (see shaped()), or the whole
+  // parameter in its shape if this rank owns all of it.
   at::Tensor optimized(std::size_t index) const;
-  // The flat `part` of parameter `index` with as many dimensions as the parameter has, as
-  // Shard::local_sizes() says: rules for an optimizer's groups such as `p.dim() >= 2` hold for it too.
+  // Returns the flat `part` of parameter `index` with as many dimensions as the parameter has, as
+  // Shard::local_sizes(). Rules for optimizer groups such as `p.dim() >= 2` then hold for the part too.
   at::Tensor shaped(const at::Tensor& part, std::size_t index) const;
-  // Block `block` of the shard of `rank` within the buffer. The buffer must have memory.
+  // Returns block `block` of the shard of `rank` within the buffer. The buffer must have memory.
   at::Tensor block_in_flat(int rank, std::size_t block) const;
-  // Block `block` of this rank's shard in the buffer's dtype, after publish().
+  // Returns block `block` of this rank's shard in the buffer's dtype. Call publish() first.
   at::Tensor block_to_send(std::size_t block) const;
 
-  // Whether the buffer has memory.
+  // Returns true if the buffer has memory.
   bool allocated() const { return allocated_; }
-  // Memory::gathered only, nothing otherwise. allocate() leaves values unspecified. After release() whoever
-  // reads a parameter gets an error that names the unit.
+  // Allocate and free the buffer of Memory::gathered; no-ops for other kinds. allocate() leaves the values
+  // unspecified. After release(), reading a parameter is an error that names the unit.
   void allocate(BufferPool& buffers);
   void release(BufferPool& buffers);
-  // Memory::whole only, nothing otherwise. Until reveal(), a read of a parameter through the model is an
-  // error that names the unit: values are out of date. The optimizer and gathers have the buffer itself.
+  // Forbid and permit reads of the parameters through the model, for Memory::whole; no-ops for other kinds.
+  // Between conceal() and reveal() a read is an error that names the unit, because the values are outdated.
+  // The optimizer and gathers access the buffer directly.
   void conceal();
   void reveal();
-  // A parameter whose memory is no longer the buffer's, since somebody gave it other memory; null: none.
+  // Returns a parameter whose memory is no longer the buffer's; null if there is none.
   const ModelTensor* moved() const;
-  // One that has another dtype or number of elements than the buffer's; null: none.
+  // Returns a parameter whose dtype or number of elements differs from the buffer's; null if there is none.
   const ModelTensor* converted() const;
-  // What the master weights have become, rounded, goes to its place in the buffer, which must have memory.
+  // Copies the master weights, rounded, to their place in the buffer. The buffer must have memory.
   void publish();
 
-  // Keeps a copy of the buffer's shards [first, first + count) when it is released, for a gather among fewer
-  // ranks; and forgets it. `index` counts from `first`.
+  // Copies the buffer's shards [first, first + count) before release(), for a gather among fewer ranks.
+  // drop_kept() frees the copy. `index` of block_in_kept() counts from `first`.
   void keep(int first, int count, BufferPool& buffers);
   bool keeps() const { return kept_.defined(); }
   at::Tensor block_in_kept(int index, std::size_t block) const;
   void drop_kept(BufferPool& buffers);
 
-  // The buffer's values were changed from outside: what is kept apart takes them over. A master stays where
-  // the buffer has its rounding.
+  // Updates the separate shard after the buffer's values were changed from outside. Master weights stay
+  // unchanged where the buffer has their rounded value.
   void reload_shards();
-  // `local`, which has what this rank optimises of parameter `index`, with its place in the full parameter.
+  // Returns `local`, this rank's part of parameter `index`, with its position in the full parameter.
   Shard shard(std::size_t index, const at::Tensor& local) const;
-  // The model's tensors get memory of their own, of unspecified values, in the dtype of the masters.
+  // Gives the model's tensors memory of their own, with unspecified values, in the dtype of the masters.
   void give_back();
-  // Whether changes of the full parameters reach what the optimizer changes by reload_shards() alone.
+  // Returns true if changes of the full parameters reach the optimizer's tensors only by reload_shards().
   bool apart() const { return spec_.memory == Memory::gathered || has_masters(); }
 
  private:
-  // The part of parameter `index` that is in shard_, and where.
+  // Returns the part of parameter `index` in shard_, and its offset there.
   FlatLayout::Slice own_slice(std::size_t index) const;
-  // The buffer as the model has it.
+  // Returns the buffer for use by the model's tensors, and sets model_storage_.
   at::Tensor as_the_models(const at::Tensor& flat);
 
   std::vector<ModelTensor> parameters_;
@@ -157,12 +160,13 @@ class FlatParameters {
   Spec spec_;
   MemoryUnit unit_;
   at::Tensor flat_;
-  c10::Storage model_storage_;  // of the model's tensors; Memory::whole: another one, of the same memory
+  // Storage of the model's tensors; Memory::whole: a second storage for the same memory.
+  c10::Storage model_storage_;
   bool concealed_ = false;
-  ElementRange own_;  // of the buffer, what shard_ is
-  at::Tensor shard_;  // what the optimizer changes; a part of flat_ unless apart()
+  ElementRange own_;  // range of shard_ in the buffer
+  at::Tensor shard_;  // tensor that the optimizer updates; a part of flat_ unless apart()
   at::Tensor kept_;
-  std::size_t bytes_;  // of flat_
+  std::size_t bytes_;  // size of flat_
   bool allocated_ = true;
 };
 

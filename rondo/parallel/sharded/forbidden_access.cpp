@@ -8,7 +8,7 @@
 namespace rondo {
 namespace {
 
-// libtorch before 2.13 can set the flag with which an access throws, and has no call that clears it.
+// libtorch before 2.13 can set the flag that makes an access throw, but has no function to clear it.
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
 
 // The arguments of an explicit instantiation may name private members.
@@ -51,7 +51,7 @@ constexpr const char* kReadFromModel =
 ForbiddenGradients::ForbiddenGradients(std::vector<at::Tensor> parameters)
     : parameters_(std::move(parameters)) {
   for (const at::Tensor& parameter : parameters_) {
-    // The shape without the memory.
+    // Has the parameter's shape, but no memory.
     const c10::Storage storage(c10::Storage::use_byte_size_t(), parameter.nbytes(),
                                c10::DataPtr(nullptr, parameter.device()), /*allocator=*/nullptr,
                                /*resizable=*/false);

@@ -8,7 +8,7 @@
 namespace rondo {
 namespace {
 
-// ShardedOptions::reshard_ranks.
+// Returns the value of ShardedOptions::reshard_ranks.
 int reshard_ranks(const std::variant<bool, int>& reshard_after_forward) {
   if (const bool* const frees = std::get_if<bool>(&reshard_after_forward)) return *frees ? 0 : 1;
   const int ranks = std::get<int>(reshard_after_forward);

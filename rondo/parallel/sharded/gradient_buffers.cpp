@@ -31,7 +31,7 @@ GradientBuffers::GradientBuffers(const std::vector<ModelTensor>& parameters, at:
       apart_(parameters.front().tensor.scalar_type() != dtype) {
   if (!apart_) return;
   for (ModelTensor& buffer : gradient_buffers_) {
-    // The shape without the memory.
+    // Has the parameter's shape, but no memory.
     const at::TensorOptions options = buffer.tensor.options().dtype(dtype).requires_grad(false);
     buffer.tensor = at::zeros({}, options).expand(buffer.tensor.sizes());
   }

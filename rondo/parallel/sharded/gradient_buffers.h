@@ -11,30 +11,29 @@
 
 namespace rondo {
 
-// Strategies by unit keep gradients in flat buffers, in which every element has its place; sparse ones have
-// none.
+// Strategies by unit keep gradients in flat buffers with a place for every element. Sparse gradients are not
+// supported.
 
-// Returns what to throw for a parameter that got a sparse gradient.
+// Returns the error for a parameter that got a sparse gradient.
 UsageError sparse_gradient_error(const std::string& parameter);
 
 // Throws UsageError naming the first layer that makes sparse gradients: an Embedding or EmbeddingBag with
-// sparse(true). Sooner than the first backward pass.
+// sparse(true). Detects the layer before the first backward pass.
 void refuse_sparse_layers(const torch::nn::Module& module);
 
-// Where the gradients of a unit's parameters are between autograd and their reduction: in the parameters
-// themselves, or, when they travel in another dtype, in stand-ins of that dtype, so that passes that are not
-// reduced at once add up in it. One thread.
+// Tensors that hold the gradients of a unit's parameters between autograd and the reduction. They are the
+// parameters themselves, or, if gradients are reduced in another dtype, stand-ins of that dtype, so that
+// several local passes accumulate in it. Not thread-safe.
 class GradientBuffers {
  public:
-  // `dtype` is the one in which gradients travel.
+  // `dtype` is the dtype in which gradients are reduced.
   GradientBuffers(const std::vector<ModelTensor>& parameters, at::ScalarType dtype);
 
-  // Moves what autograd has left in `.grad` of the parameters to the gradient_buffers, added to what is
-  // there; nothing where these are the parameters. Throws UsageError naming the parameter of a sparse
-  // gradient.
+  // Moves the content of the parameters' `.grad` to the stand-ins and adds it to their gradients. No-op if
+  // tensors() are the parameters. Throws UsageError naming the parameter if a gradient is sparse.
   void take();
 
-  // One for each parameter, under its name and of its shape: to be used for `.grad`, dtype and shape alone.
+  // Returns one tensor per parameter, with its name and shape. Only `.grad`, dtype and shape may be used.
   const std::vector<ModelTensor>& tensors() const { return gradient_buffers_; }
   at::ScalarType dtype() const { return dtype_; }
 

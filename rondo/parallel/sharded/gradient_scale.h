@@ -9,14 +9,15 @@
 
 namespace rondo {
 
-// A sample of the gradients that this rank's optimizer has, which tells by which factor a program scales them
-// before the step. All ranks are to scale alike: torch's clip_grad_norm_, given shards, scales by the norm of
-// this rank's alone. One thread.
+// A sample of the gradients that this rank's optimizer sees. It detects the factor by which a program scales
+// gradients before the step. All ranks must use the same factor, but torch's clip_grad_norm_ on shards scales
+// by the norm of this rank's shards alone. Not thread-safe.
 class GradientScale {
  public:
-  // The gradients of all units were combined and are where the optimizer looks.
+  // Samples the reduced gradients, which must be installed for the optimizer.
   void take(const ShardedUnits& units);
-  // The factor since then; empty where elements changed by different ones, and where too few are not zero.
+  // Returns the factor since take(). Empty if elements changed by different factors, or if too few samples
+  // are not zero.
   std::optional<double> factor() const;
   void drop() { samples_.clear(); }
 

@@ -9,13 +9,13 @@
 
 namespace rondo {
 
-// all_gather and reduce_scatter of pieces that need not be neighbours in memory, on any engine. Return at
-// once; the tensors stay alive as long as the work. One tensor a rank, in rank order, each contiguous.
+// All-gather and reduce-scatter of pieces that need not be contiguous in memory, on any engine. The functions
+// return at once; the work keeps the tensors alive. One tensor per rank, in rank order, each contiguous.
 
-// outputs[r] becomes rank r's `input`. outputs[own rank] may be the same memory as `input`.
+// Copies rank r's `input` to outputs[r]. outputs[own rank] may be the same memory as `input`.
 c10::intrusive_ptr<c10d::Work> start_all_gather(const Group& group, std::vector<at::Tensor> outputs,
                                                 const at::Tensor& input);
-// `output` becomes the sum over ranks of their inputs[own rank].
+// Writes the sum over ranks of their inputs[own rank] to `output`.
 c10::intrusive_ptr<c10d::Work> start_reduce_scatter(const Group& group, const at::Tensor& output,
                                                     std::vector<at::Tensor> inputs);
 

@@ -27,7 +27,7 @@ std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<Model
   return root;
 }
 
-// What computes is of a class that derives from torch::nn::Module.
+// A module that computes has a class derived from torch::nn::Module.
 bool is_parameter_module(const torch::nn::Module& module) {
   return typeid(module) == typeid(torch::nn::Module);
 }

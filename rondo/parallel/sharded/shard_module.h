@@ -10,12 +10,13 @@
 
 namespace rondo {
 
-// A module without a forward that has the given parameters under their dotted names
-// ("transformer.h.0.ln_1.bias"): what an optimizer is made of when each rank optimises only a part of a
-// model. The tensors are registered as they are.
+// Returns a module without a forward() that has the given parameters under their dotted names
+// ("transformer.h.0.ln_1.bias"). An optimizer is constructed with it when each rank optimizes only a part of
+// a model. The tensors are registered as they are.
 std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<ModelTensor>& parameters);
 
-// Whether `module` may be of that kind: it has no forward, so it cannot have units of its own.
+// Returns true if `module` may be a result of make_parameter_module(): without a forward() it cannot have
+// units.
 bool is_parameter_module(const torch::nn::Module& module);
 
 }  // namespace rondo

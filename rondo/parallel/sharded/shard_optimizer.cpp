@@ -17,11 +17,11 @@
 namespace rondo {
 namespace {
 
-// The model does not compute with what an optimizer changes in the model's own parameters.
+// Throws if the optimizer has the model's own parameters: the model does not compute with its updates.
 void check_parameters(const torch::optim::Optimizer& optimizer, const ShardedUnits& units,
                       const std::vector<ModelTensor>& model) {
   std::set<const c10::TensorImpl*> optimized;
-  bool all_the_models = true;  // what is optimised is the model's own
+  bool all_the_models = true;  // whether all optimized tensors are the model's own
   for (const auto& unit : units) {
     for (const ModelTensor& parameter : unit->optimized())
       optimized.insert(parameter.tensor.unsafeGetTensorImpl());
@@ -53,7 +53,7 @@ void check_parameters(const torch::optim::Optimizer& optimizer, const ShardedUni
   }
 }
 
-// State of no parameter that refuses to be saved.
+// State under a key that is no parameter; throws when it is saved.
 template <class State>
 struct UnsavedState final : State {
   void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
@@ -66,8 +66,8 @@ struct UnsavedState final : State {
 
 }  // namespace
 
-// An optimizer sees flat shards of parameters, so its rule must treat each element alone, as those of all the
-// known kinds do but for the norms that add_norms() adds up.
+// The optimizer gets flat shards of parameters, so its update must be elementwise. All known kinds fulfil
+// this, except for norms, which add_norms() sums over the ranks.
 void ShardOptimizer::check(const torch::optim::Optimizer& optimizer, const std::vector<ModelTensor>& model) {
   if (checked_ == &optimizer) return;
   const bool sees_parts = shards_state() || files_ != nullptr;
@@ -135,8 +135,8 @@ void ShardOptimizer::step(torch::optim::Optimizer& optimizer, const ShardedUnit&
   guard_state(optimizer);
 }
 
-// What the optimizer remembers of a unit is in memory only from its first step until that is over, one unit
-// after the other.
+// In the first step, runs one unit after the other, so that only one unit's new optimizer state is in memory
+// at a time.
 void ShardOptimizer::step_into_files(torch::optim::Optimizer& optimizer) {
   if (!optimizer.state().empty()) {
     optimizer.step();

@@ -8,33 +8,34 @@
 
 namespace rondo {
 
-// What the optimizer does with the shards of units: its step, of all units or of one, its state in memory or
-// in files; and clipping before it. One thread.
+// Runs the optimizer on the shards of units: steps of all units or of one, with its state in memory or in
+// files, and clipping before the step. Not thread-safe.
 class ShardOptimizer {
  public:
-  // What it is given outlives the object. `files`: where the optimizer's state is; null: in memory.
+  // The arguments must outlive the object. `files`: storage of the optimizer's state; null: in memory.
   ShardOptimizer(const ShardedUnits& units, const UnitOrder& order, OffloadFiles* files)
       : units_(units), order_(order), files_(files) {}
 
-  // Throws UsageError for an optimizer whose rule looks at more of a parameter than one element, where it is
-  // given shards, and for one that was not made of the parameters that this rank optimises. `model` are the
-  // model's own parameters.
+  // Throws UsageError for an optimizer that is given shards if its update is neither elementwise nor that of
+  // LAMB or LARS. Also throws for one that was not constructed with the parameters that this rank optimizes.
+  // `model`: the model's own parameters.
   void check(const torch::optim::Optimizer& optimizer, const std::vector<ModelTensor>& model);
-  // Whether any unit's optimizer state is sharded.
+  // Returns true if the optimizer state of any unit is sharded.
   bool shards_state() const;
-  // Of all units, whose gradients are installed.
+  // Runs the step of all units. Their gradients must be installed.
   void step(torch::optim::Optimizer& optimizer);
-  // Of one unit, whose gradients alone are installed: the optimizer passes parameters without gradients by.
+  // Runs the step of one unit. Only its gradients may be installed: the optimizer skips parameters without
+  // gradients.
   void step(torch::optim::Optimizer& optimizer, const ShardedUnit& unit);
-  // As PreparedModel's, over the ranks of `shard_group`.
+  // Implements PreparedModel::clip_gradients over the ranks of `shard_group`.
   double clip_gradients(double max_norm, const Group& shard_group) const;
-  // Of an optimizer that looks at norms of full parameters, as NormSum says.
+  // Adds up norms of full parameters for an optimizer that uses them; see NormSum.
   void add_norms(const std::vector<at::Tensor>& parameters, at::Tensor& squares,
                  const Group& shard_group) const;
 
  private:
   void step_into_files(torch::optim::Optimizer& optimizer);
-  // From now on torch::save() of the optimizer is an error, where it would save this rank's shards alone.
+  // Makes torch::save() of the optimizer an error, because it would save this rank's shards alone.
   void guard_state(torch::optim::Optimizer& optimizer);
 
   const ShardedUnits& units_;

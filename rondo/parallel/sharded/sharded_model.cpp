@@ -17,7 +17,7 @@
 namespace rondo {
 namespace {
 
-// What the root holds has no forward pass of its own.
+// Returns the number of units without a forward pass of their own: the parts of the root.
 std::size_t roots(const ShardedUnits& units) {
   return static_cast<std::size_t>(
       std::count_if(units.begin(), units.end(), [](const auto& unit) { return unit->state() == nullptr; }));
@@ -40,7 +40,7 @@ std::vector<ModelTensor> frozen(const std::vector<ModelTensor>& model, const Sha
   return parameters;
 }
 
-// Before anything of the model changes.
+// Checks before the model is changed.
 ModelTensors unprepared(ModelTensors tensors) {
   require_unprepared(tensors.parameters);
   return tensors;
@@ -89,19 +89,19 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (UnitState* state : setup_.groups[unit].members) {
       UnitCasts casts;
-      // Inside the model layers compute with what units give, in param_dtype.
+      // Within the model, layers compute with units' outputs, in param_dtype.
       if (&state->module() == original_.get()) casts.outputs = policy.output_dtype;
       if (policy.cast_forward_inputs) casts.inputs = policy.param_dtype;
       watched_.add(*state, unit, casts);
     }
   }
-  // Parameters that ranks of a host share may be read at once: every rank has written its shards now.
+  // Ranks of a host read shared parameters directly, so wait until every rank has written its shards.
   if (shares_memory()) barrier(context_.world());
 }
 
 void ShardedModel::start_pass(const LocalBatch& batch) {
   refuse_foreign_step();
-  // Gradients that a step has used, or that the model's zero_grad() meant, are replaced by the next ones.
+  // New gradients replace those that a step has used, or that the model's zero_grad() was meant to clear.
   const bool clears = !batch.discard_gradients && (calls_.has_stepped() || forbidden_.cleared());
   calls_.begin_step(batch, reducer_.in_step() && reducer_.has_gradients());
   refuse_lost_changes();
@@ -118,7 +118,7 @@ void ShardedModel::start_pass(const LocalBatch& batch) {
   if (clears) {
     for (const auto& unit : units_) unit->clear_gradients();
   }
-  spans_.clear();  // a step that is skipped has none
+  spans_.clear();  // a skipped step has no spans
   await_writers();
   share_buffers();
   announcement_.clear();
@@ -133,11 +133,11 @@ void ShardedModel::start_pass(const LocalBatch& batch) {
     for (const auto& unit : units_) unit->release();
   }
   schedule_.begin_pass(is_first_pass);
-  // A unit that this step leaves out has no forward pass that does its update. And one whose first forward
-  // pass comes late in an accumulation window would do it when others have gradients of the window already,
-  // which the optimizer would take for theirs.
+  // A unit that this step leaves out has no forward pass that could run its update. A unit with its first
+  // forward pass late in an accumulation window would run its update too late: other units then have
+  // gradients of the window, which the optimizer would use too.
   if (is_first_pass && (may_leave_units_out_ || !batch.synchronise)) finish_updates();
-  // The part outside all units has no moment of its own: it is there from beginning to end.
+  // Parameters outside all units have no hooks, so they stay gathered for the whole pass.
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (units_[unit]->state() != nullptr) continue;
     require(unit, +1);
@@ -230,7 +230,7 @@ std::uint64_t ShardedModel::full_fingerprint() const {
 
 void ShardedModel::before_forward(std::size_t unit) {
   if (!reducer_.in_step()) require_whole(unit, "forward");
-  // Between steps all ranks make such passes, or none.
+  // Outside of steps, all ranks make the same forward passes or none.
   if (!reducer_.in_step()) await_writers();
   const bool recorded = reducer_.in_step() && at::GradMode::is_enabled();
   if (recorded && !reducer_.was_called(unit)) order_.see(unit, reducer_.called());
@@ -249,12 +249,12 @@ void ShardedModel::release_left(std::size_t unit) {
 void ShardedModel::after_forward(std::size_t unit) {
   const bool recorded = reducer_.in_step() && at::GradMode::is_enabled();
   if (recorded) reducer_.note_call(unit);
-  if (--progress_[unit].inside > 0) return;  // a member inside another one
+  if (--progress_[unit].inside > 0) return;  // returned from a nested member
   if (whole_ || progress_[unit].recorded_backward || !shards_parameters(units_[unit]->sharding())) return;
-  // Until its backward, if it has one.
+  // Keeps the parameters until the backward pass, if there is one.
   const bool keeps = units_[unit]->sharding() == Sharding::zero3_keep;
   if (keeps && reducer_.was_called(unit)) return;
-  // The last unit's backward pass comes next.
+  // The last unit's backward pass follows immediately.
   if (recorded && order_.is_last(unit)) return;
   if (setup_.groups[unit].members.size() > 1) {
     left_ = unit;
@@ -282,9 +282,9 @@ void ShardedModel::prefetch(std::size_t unit, int direction) {
   }
 }
 
-// autograd::grad() is one that computes gradients of chosen tensors: no parameter's gradient is complete
-// after it. With create_graph it records what the loss may depend on, as a gradient penalty does. That leads
-// back into the unit by ways on which nobody tells of it.
+// A partial backward pass is autograd::grad(), which computes gradients of chosen tensors: afterwards no
+// parameter's gradient is complete. With create_graph the pass records operations on which the loss may
+// depend, as a gradient penalty does. Backward may then re-enter the unit without a call of its hooks.
 void ShardedModel::note_backward(std::size_t unit) {
   Progress& progress = progress_[unit];
   progress.partial = !reducer_.in_step() || is_partial_backward();
@@ -314,7 +314,7 @@ void ShardedModel::before_backward(std::size_t unit) {
 
 void ShardedModel::after_backward(std::size_t unit) {
   const bool was_last = reducer_.in_step() && reducer_.end_call(unit);
-  if (progress_[unit].recorded_backward) return;  // it is complete in finish_backward()
+  if (progress_[unit].recorded_backward) return;  // complete() is called in finish_backward()
   if (progress_[unit].partial) {
     if (!whole_) units_[unit]->release();
     return;
@@ -381,7 +381,7 @@ void ShardedModel::apply_step(torch::optim::Optimizer& optimizer) {
     throw UsageError(
         "a plan has one optimizer: make one with several parameter groups, and call step() once");
   } else {
-    // The engine may still read the result of the last one.
+    // The engine may still be reading the result of the previous step.
     for (const auto& unit : units_) {
       if (unit->gathering()) unit->finish_gather();
     }
@@ -390,9 +390,9 @@ void ShardedModel::apply_step(torch::optim::Optimizer& optimizer) {
   schedule_.update();
   if (std::exchange(waits_later_, false)) {
     pending_optimizer_ = &optimizer;
-    // Shards first, in the order of need: each unit's parameters are sent as soon as its gradients are in,
-    // while those behind are still awaited. Replicated units have their gradients on the way until they are
-    // needed, but where a plan says what the link carries meanwhile.
+    // Updates sharded units first, in the order of need: each unit's parameters are sent as soon as its
+    // gradients are complete, while later ones are in flight. Gradients of replicated units stay in flight
+    // until they are needed, unless a plan schedules other traffic for that time.
     for (const std::size_t unit : order_) {
       const bool now = schedule_.is_planned() || shards_optimizer(units_[unit]->sharding());
       if (progress_[unit].pending && now) update(unit);
@@ -401,12 +401,12 @@ void ShardedModel::apply_step(torch::optim::Optimizer& optimizer) {
   } else {
     optimizer_.step(optimizer);
     for (const std::size_t unit : order_) {
-      // A plan counts gradients from their backward to the update.
+      // The plan's memory model counts gradients from their backward pass to the update.
       if (schedule_.is_planned()) units_[unit]->remove_gradients();
       after_update(unit);
     }
   }
-  // A loop of one's own may look at parameters now.
+  // The caller's own loop may read parameters now.
   if (batch_.gradients_are_read) await_writers();
   collect_spans();
 }

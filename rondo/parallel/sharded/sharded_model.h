@@ -24,7 +24,7 @@
 
 namespace rondo {
 
-// Passes on what happens to a model's units, by number.
+// A UnitObserver that forwards events of a model's units with the unit's number.
 class UnitWatch final : public UnitObserver {
  public:
   struct Events {
@@ -46,7 +46,8 @@ class UnitWatch final : public UnitObserver {
   std::map<const UnitState*, std::size_t> units_;
 };
 
-// Units that are watched and cast their inputs and outputs, as long as the object lives.
+// Registers units with a UnitWatch and sets casts of their inputs and outputs, for the lifetime of the
+// object.
 class WatchedUnits {
  public:
   explicit WatchedUnits(UnitWatch::Events events) : watch_(std::make_shared<UnitWatch>(std::move(events))) {}
@@ -71,21 +72,22 @@ class WatchedUnits {
   std::vector<UnitState*> states_;
 };
 
-// A model whose units are replicated or sharded, each by its own strategy. Watches the units: gathers a
-// unit's parameters before they are used and the next ones' ahead, frees them, and sends its gradients off
-// when its backward pass is over.
+// A model whose units are replicated or sharded, each by its own strategy. It observes the units. It gathers
+// a unit's parameters before their use, prefetches those of the next units, and frees parameters. When a
+// unit's backward pass is over, it launches the reduction of the unit's gradients.
 //
-// A step in which nobody looks at gradients (LocalBatch::gradients_are_read) ends without waiting for them
-// when the engine works in the background: a unit's gradients are awaited, its part of the optimizer's step
-// is done, and its parameters are gathered, before its next forward pass (DeAR). Where that may come after
-// gradients of the next step, or not at all, every unit's part is done when that step begins.
+// A step whose gradients are not read (LocalBatch::gradients_are_read is false) ends without waiting for
+// gradients if the engine works in the background. Before a unit's next forward pass, its gradients are
+// waited for, its part of the optimizer's step runs, and its parameters are gathered (DeAR). If that forward
+// pass may come after gradients of the next step, or not at all, the parts of all units run when the next
+// step begins.
 //
-// With the schedule of a plan, and an engine that works in the background, gathers and blocks start at the
-// slots that the plan has for them, and all gradients are there before the optimizer, as the planner counts.
+// With the schedule of a plan, and an engine that works in the background, gathers and blocks start at their
+// slots. All gradients are then complete before the optimizer runs, as the planner assumes.
 class ShardedModel final : public PreparedModel, private ModelParts {
  public:
-  // Collective. Throws UsageError for a plan that does not fit the model, MismatchError when ranks have
-  // different models.
+  // Throws UsageError for a plan that does not fit the model, and MismatchError if ranks have different
+  // models. Collective.
   ShardedModel(std::shared_ptr<torch::nn::Module> module, const PlanMaker& make_plan, Context context,
                const ShardedOptions& options);
 
@@ -115,10 +117,11 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
 
   struct Progress {
-    int inside = 0;        // forward calls of its members that have begun and not ended
-    bool pending = false;  // gradients are on their way, and the optimizer's step for it is still to be done
-    bool partial = false;  // the backward pass that is inside it computes gradients of chosen tensors only
-    // A backward pass was recorded in it, so that another one may come at any time of this pass.
+    int inside = 0;        // number of running forward calls of its members
+    bool pending = false;  // gradients are in flight, and the optimizer's step of the unit is still to run
+    bool partial = false;  // the current backward pass in the unit computes gradients of chosen tensors only
+    // A backward pass was recorded in the unit (create_graph), so another one may follow at any time of this
+    // pass.
     bool recorded_backward = false;
   };
 
@@ -126,85 +129,88 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   void after_forward(std::size_t unit);
   void before_backward(std::size_t unit);
   void after_backward(std::size_t unit);
-  // Which kind of backward pass enters the unit.
+  // Records the kind of backward pass that enters the unit.
   void note_backward(std::size_t unit);
-  // Waits until no rank writes to parameters that others read without a message.
+  // Blocks until no rank writes to parameters that others read without a message.
   void await_writers();
 
-  // Makes the unit's parameters readable, and those of the next units in `direction` on their way.
+  // Makes the unit's parameters readable and starts gathering those of the next units in `direction`.
   void require(std::size_t unit, int direction);
   void prefetch(std::size_t unit, int direction);
-  // Frees the joined unit that the forward pass has left, when it has gone on to `unit`.
+  // Frees the joined unit that the forward pass has left, when the forward pass has continued with `unit`.
   void release_left(std::size_t unit);
-  // The optimizer's step of one unit, whose gradients it waits for.
+  // Runs the optimizer's step of one unit after waiting for its gradients.
   void update(std::size_t unit);
   void after_update(std::size_t unit);
-  // The same of all units for which it is still to be done.
+  // Runs update() for all units with a pending step.
   void finish_updates();
-  // Waits for the gradients of all units and gives them to the optimizer.
+  // Waits for the gradients of all units and installs them for the optimizer.
   void install_gradients();
-  // The same where they are awaited later, for a caller that looks at them now.
+  // Calls install_gradients() if it was deferred, for a caller that reads gradients now.
   void install_gradients_now();
-  // Throw UsageError. The first for an optimizer that has changed shards without step(), the second for a
-  // parameter that was frozen in the constructor, the third for changes that would be lost.
+  // Throw UsageError: for an optimizer that changed shards without step(); for a parameter that was frozen in
+  // the constructor and requires a gradient now; for changes that would be lost.
   void refuse_foreign_step() const;
   void refuse_thawed() const;
   void refuse_lost_changes() const;
-  // Throws UsageError for a forward or backward pass outside of a step, of a unit that is not whole here.
+  // Throws UsageError for a forward or backward pass outside of a step if the unit's parameters are not
+  // complete here.
   void require_whole(std::size_t unit, const char* pass) const;
-  // This rank's word to the others about the step.
+  // Returns this rank's announcement of the step.
   RankStep own_step() const { return {.samples = batch_.samples, .steps = steps_, .scale = last_scale_}; }
   std::uint64_t optimized_fingerprint() const;
   std::uint64_t full_fingerprint() const;
-  // Buffers become rank 0's, if a step has changed them.
+  // Copies rank 0's buffers to all ranks, if a step has changed them.
   void share_buffers();
   bool shards_optimizer_state() const { return optimizer_.shards_state(); }
   std::int64_t forward_priority(std::size_t unit) const {
     return static_cast<std::int64_t>(order_.position(unit));
   }
   void collect_spans();
-  // What the codec of gradients remembers, by name: the tensors themselves.
+  // Returns the state of the gradients' codec by name; the tensors are not copied.
   std::map<std::string, at::Tensor> gradient_memory() const;
 
   std::shared_ptr<torch::nn::Module> original_;
   Context context_;
-  ModelTensors tensors_;  // of the original, without what is ignored
+  ModelTensors tensors_;  // of the original module, without ignored ones
   StepAnnouncement announcement_;
   ShardedSetup setup_;
   const UnitEnvironment& environment_ = setup_.environment;
   const ShardedUnits& units_ = setup_.units;
-  std::int64_t exposed_ns_ = 0;  // this step
+  std::int64_t exposed_ns_ = 0;  // of the current step
   UnitOrder order_;
   BlockSchedule schedule_;
   UnitReducer reducer_;
   ShardOptimizer optimizer_;
   ForbiddenGradients forbidden_;
-  const std::vector<ModelTensor> frozen_;  // the model's own, and what the optimizer may have of them
-  std::shared_ptr<DriftCheck> drift_;      // only where every rank's optimizer changes the whole model
-  const bool may_leave_units_out_;         // a step need not use all parameters
+  // Frozen parameters of the model, and the optimizer's tensors for them.
+  const std::vector<ModelTensor> frozen_;
+  std::shared_ptr<DriftCheck> drift_;  // set only if every rank's optimizer updates the whole model
+  const bool may_leave_units_out_;     // whether a step may leave parameters unused
   const bool broadcast_buffers_;
   const int prefetch_;
 
-  std::vector<Progress> progress_;   // by unit
-  std::optional<std::size_t> left_;  // a joined unit of which no member runs, gathered for the next member
+  std::vector<Progress> progress_;  // by unit
+  // joined unit without a running member, kept gathered for its next member
+  std::optional<std::size_t> left_;
   LocalBatch batch_;
   StepCalls calls_;
-  std::int64_t steps_ = 0;  // whose gradients step() was given
+  std::int64_t steps_ = 0;  // number of steps taken
   GradientScale scale_;
-  std::optional<double> last_scale_;                    // of the last step's gradients
-  bool announced_ = false;                              // since begin_step()
-  bool has_totals_ = false;                             // of the last step that has any
-  std::optional<std::uint64_t> optimized_fingerprint_;  // when gradients were combined; empty: nobody knows
-  std::optional<std::uint64_t> full_fingerprint_;  // by unshard() or reload_shards(); empty: nobody knows
-  bool together_ = false;                          // flush() was called: ranks make forward passes together
-  bool whole_ = false;                             // unshard() was called
-  bool needs_barrier_ = true;  // ranks have written parameters that others read without a message
-  bool waits_later_ = false;   // this step's gradients are awaited after finish_backward()
+  std::optional<double> last_scale_;                    // factor applied to the last step's gradients
+  bool announced_ = false;                              // whether announce() was called since begin_step()
+  bool has_totals_ = false;                             // whether the last step has totals
+  std::optional<std::uint64_t> optimized_fingerprint_;  // at the end of the reduction; empty: unknown
+  std::optional<std::uint64_t> full_fingerprint_;       // at unshard() or reload_shards(); empty: unknown
+  bool together_ = false;      // set by flush(): all ranks make the same forward passes
+  bool whole_ = false;         // set by unshard()
+  bool needs_barrier_ = true;  // set if ranks have written parameters that others read without a message
+  bool waits_later_ = false;   // whether this step's gradients are waited for after finish_backward()
   bool buffers_changed_ = true;
-  torch::optim::Optimizer* pending_optimizer_ = nullptr;  // of pending units
+  torch::optim::Optimizer* pending_optimizer_ = nullptr;  // optimizer of the pending units
   CommunicationTimes times_;
   std::vector<TraceSpan> spans_;
-  WatchedUnits watched_;  // last: its hooks look at what is above
+  WatchedUnits watched_;  // last member, because its hooks use the ones above
 };
 
 }  // namespace rondo

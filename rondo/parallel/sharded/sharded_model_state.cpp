@@ -9,11 +9,11 @@
 
 #include "rondo/parallel/hooks/comm_hook.h"
 
-// A sharded model's parameters outside of its steps: shards by name, full parameters.
+// ShardedModel's access to parameters outside of steps: shards by name, full parameters.
 namespace rondo {
 namespace {
 
-constexpr const char* kCodec = "codec";  // which one a state is of
+constexpr const char* kCodec = "codec";  // key of the codec's name in a state
 
 }  // namespace
 
@@ -30,7 +30,7 @@ std::vector<Shard> ShardedModel::shards() {
 
 std::vector<Shard> ShardedModel::full_copies() {
   std::vector<Shard> copies;
-  if (needs_barrier_) return copies;  // other ranks may still write what is here
+  if (needs_barrier_) return copies;  // other ranks may still write to shared parameters
   for (const auto& unit : units_) {
     for (Shard& copy : unit->full_copies()) copies.push_back(std::move(copy));
   }
@@ -61,8 +61,8 @@ void ShardedModel::flush_for(ForwardPasses passes) {
   share_buffers();
   finish_updates();
   for (const std::size_t unit : order_) {
-    // Nothing is under way on the group over which units are gathered; and what is outside all units has no
-    // forward in which it could be gathered.
+    // Leaves no operation in flight on the group over which units are gathered. Parameters outside all units
+    // have no forward pass that could gather them, so they are gathered here.
     if (units_[unit]->gathering() || units_[unit]->state() == nullptr) units_[unit]->finish_gather();
   }
   if (passes == ForwardPasses::together) return;

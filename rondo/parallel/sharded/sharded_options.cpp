@@ -21,7 +21,7 @@ namespace {
 using Options = ShardedOptions;
 using Table = OptionsOf<ShardedOptions>;
 
-// As a number of ranks, see ShardedOptions::reshard_ranks.
+// Converts to a number of ranks; see ShardedOptions::reshard_ranks.
 int parse_reshard_after_forward(const std::string& text, const std::string& what) {
   if (text == "true") return 0;
   if (text == "false") return 1;
@@ -69,7 +69,7 @@ void add_offload(Table& table) {
       .needs = OptionNeed{"offload"};
 }
 
-// What every strategy here takes.
+// Returns the options that all strategies here share.
 Table sharded_table() {
   Table table;
   table.begin_group("Sharded units");

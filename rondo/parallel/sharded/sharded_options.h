@@ -15,47 +15,48 @@ namespace rondo {
 class Context;
 class Strategy;
 
-// What of a rank's own lives in memory-mapped files instead of memory (docs/sharded.md, on a CPU device).
+// A rank's own data to keep in memory-mapped files instead of memory (docs/sharded.md). On a CPU device only.
 struct OffloadOptions {
-  std::string directory = {};  // for the files; empty: everything stays in memory
-  bool parameters = true;      // the rank's shards of parameters, where they are kept apart
-  bool optimizer = true;       // what the optimizer keeps for each parameter
+  std::string directory = {};  // directory of the files; empty: everything stays in memory
+  bool parameters = true;      // the rank's shards of parameters, if they are stored separately
+  bool optimizer = true;       // the optimizer's state per parameter
 
-  // Whether anything goes to files.
+  // Returns true if anything is stored in files.
   bool any() const { return !directory.empty() && (parameters || optimizer); }
 };
 
-// Of the strategies by unit: zero1, zero2, zero3, zero3_keep, hsdp, planned, random.
+// Options of the strategies by unit: zero1, zero2, zero3, zero3_keep, hsdp, planned, random.
 struct ShardedOptions : CommunicationOptions {
-  bool find_unused_parameters = false;              // some parameters get no gradient in some steps
-  bool broadcast_buffers = true;                    // buffers follow rank 0's before each forward pass
-  std::string plan = {};                            // planned: a file that `rondo plan` wrote
-  std::string plan_text = {};                       // planned: instead of a file, what would be in it
-  std::optional<std::uint64_t> strategy_seed = {};  // random: of the draw; empty is 0
-  int shard_ranks = 0;  // hsdp: ranks that share one copy of the model; 0 is those of a host
-  // Gradients of every pass of an accumulation window are reduced at once and added up as shards, instead of
-  // whole on every rank until the last: less memory, more communication. zero2, zero3, zero3_keep.
+  bool find_unused_parameters = false;  // allows parameters without a gradient in some steps
+  bool broadcast_buffers = true;        // whether forward passes first copy rank 0's buffers to all ranks
+  std::string plan = {};                // planned: a file that `rondo plan` wrote
+  std::string plan_text = {};           // planned: content of the file, in place of `plan`
+  std::optional<std::uint64_t> strategy_seed = {};  // random: seed of the draw; empty is 0
+  int shard_ranks = 0;  // hsdp: number of ranks that share one copy of the model; 0 is those of a host
+  // Whether every pass of an accumulation window reduces its gradients and accumulates them as shards.
+  // Otherwise whole gradients accumulate on every rank until the last pass. Costs more communication and less
+  // memory. For zero2, zero3 and zero3_keep.
   bool reduce_every_pass = false;
-  // Units whose whole gradients may be on their way at a time between hosts, before backward waits for the
+  // Maximum number of units with whole gradients in flight between hosts before backward waits for the
   // oldest; 0 is no limit.
   int gradients_in_flight = 2;
-  std::string codec = "none";  // how float32 gradients travel, a name for collective::make_codec
-  MixedPrecisionPolicy mixed_precision = {};  // what units compute and communicate in
-  // zero3: among how many neighbouring ranks parameters stay sharded between forward and backward, as the
-  // number that FSDP2's reshard_after_forward takes. 0 is all (its true), 1 keeps them whole (its false).
+  std::string codec = "none";  // codec of float32 gradients, a name for collective::make_codec()
+  MixedPrecisionPolicy mixed_precision = {};  // dtypes of computation and communication
+  // zero3: number of neighbouring ranks among which parameters stay sharded between forward and backward,
+  // like reshard_after_forward of FSDP2. 0 is all ranks (its true), 1 keeps them whole (its false).
   int reshard_ranks = 0;
-  OffloadOptions offload = {};  // what lives in files
-  // Names of parameters and buffers that are none of the strategy's business: each rank has its own, whole,
-  // and they are neither compared nor broadcast nor sharded nor reduced. The prepared module does not have
-  // them, so its optimizer does not change them, and checkpoints lack them. Not of planned.
+  OffloadOptions offload = {};  // data to keep in files
+  // Names of parameters and buffers that stay whole and local to each rank: they are not compared, broadcast,
+  // sharded or reduced. The prepared module does not contain them, so its optimizer does not update them and
+  // checkpoints lack them. Not for planned.
   std::vector<std::string> ignored = {};
 };
 
-// This folder's strategies: what they are called and can be told (without libtorch), and how one is made.
+// Registration of the strategies by unit: declarations (without libtorch) and the factory.
 struct ShardedFolder {
-  using Options = ShardedOptions;                  // of every strategy of the folder
-  static std::vector<Declaration> declarations();  // of every strategy of the folder
-  // Makes the strategy of that name.
+  using Options = ShardedOptions;                  // options of all strategies here
+  static std::vector<Declaration> declarations();  // declarations of all strategies here
+  // Returns a new strategy of that name.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                         const Options& options);
 };

@@ -18,8 +18,8 @@
 namespace rondo {
 namespace {
 
-// Switches activation checkpointing on for exactly the units for which a plan says so. A short form that says
-// nothing about it leaves units as they are.
+// Enables activation checkpointing for exactly the units for which the plan does. A plan in short form
+// without any checkpointing leaves units unchanged.
 void checkpoint_as_planned(const cost::StepPlan& plan, const std::vector<ModelUnit>& units) {
   const bool says_so = plan.schedule || std::any_of(plan.units.begin(), plan.units.end(),
                                                     [](const auto& unit) { return unit.choice.checkpoint; });
@@ -36,7 +36,7 @@ void checkpoint_as_planned(const cost::StepPlan& plan, const std::vector<ModelUn
   }
 }
 
-// The model's units without what is ignored. One of which nothing is left is none.
+// Returns the model's units without ignored parameters, and without units that have none left.
 std::vector<ModelUnit> units_without(const torch::nn::Module& module,
                                      const std::vector<std::string>& ignored) {
   std::vector<ModelUnit> units = partition_into_units(module);
@@ -51,7 +51,7 @@ std::vector<ModelUnit> units_without(const torch::nn::Module& module,
   return units;
 }
 
-// A strategy divides a model between its units and not within one while it computes.
+// Throws UsageError if a unit exceeds the memory limit: a unit is not divided while it computes.
 void require_units_fit(const std::vector<ModelUnit>& units) {
   const std::optional<Bytes> limit = replica_memory_tracker().limit();
   if (!limit) return;
@@ -74,14 +74,14 @@ void verify_same_setup(const ModelTensors& tensors, const ShardedOptions& option
   verify_same_model(tensors, agreed, world);
 }
 
-// The ranks first, first + stride, ...; `count` of them.
+// Returns the ranks first, first + stride, ...; `count` of them.
 std::vector<int> every(int first, int stride, int count) {
   std::vector<int> ranks;
   for (int i = 0; i < count; ++i) ranks.push_back(first + i * stride);
   return ranks;
 }
 
-// Divides `ranks` ranks into groups of `size` neighbours; the one that this rank is in.
+// Divides `ranks` ranks into groups of `size` neighbours and returns the one with this rank.
 Group group_of_neighbours(Context& context, int size, int ranks) {
   Group own;
   for (int first = 0; first < ranks; first += size) {
@@ -91,7 +91,7 @@ Group group_of_neighbours(Context& context, int size, int ranks) {
   return own;
 }
 
-// Parameters to which a policy's param_dtype does not apply.
+// Returns the parameters to which the policy's param_dtype does not apply.
 std::set<const c10::TensorImpl*> uncast_parameters(const torch::nn::Module& module,
                                                    const MixedPrecisionPolicy& policy) {
   std::set<const c10::TensorImpl*> uncast;
@@ -121,10 +121,10 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   environment.uncast = uncast_parameters(module, options.mixed_precision);
   prepare_offload(tensors, context.rank(), options.offload);
   std::vector<ModelUnit> model_units = units_without(module, options.ignored);
-  // A stage of a pipeline is one unit along data, whatever its layers are.
+  // A pipeline stage is one unit for data parallelism, whatever its layers are, so it gets no warning.
   const bool could_have_units = !is_parameter_module(module);
   group_units(std::move(model_units), make_plan, context, options, could_have_units);
-  // A plan has counted every buffer.
+  // The plan's memory model has accounted for every buffer, so free buffers are not kept.
   buffers.keep_free(!launches);
   make_queue(context, options);
   make_units();
@@ -132,7 +132,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   for (const auto& unit : units) {
     for (ModelTensor& parameter : unit->optimized()) parameters.push_back(std::move(parameter));
   }
-  // In the model's order: an optimizer's groups are then those of any other strategy.
+  // Keeps the model's order, so that an optimizer's groups are the same as under other strategies.
   const auto place = [&](const ModelTensor& parameter) {
     return std::find_if(tensors.parameters.begin(), tensors.parameters.end(),
                         [&](const ModelTensor& tensor) { return tensor.name == parameter.name; });
@@ -156,7 +156,7 @@ void ShardedSetup::make_groups(Context& context, const ShardedOptions& options) 
   environment.in_place =
       !in_background && ranks > 1 && shard_ranks == ranks && context.world().traits().parameters_in_place;
   if (options.reshard_ranks <= 1) return;
-  // FSDP2's inner dimension of the mesh that it makes of the shard group.
+  // Corresponds to the inner dimension of the mesh that FSDP2 makes of the shard group.
   if (shard_ranks % options.reshard_ranks != 0) {
     throw UsageError(str("reshard_after_forward ", options.reshard_ranks, " does not divide the ",
                          shard_ranks, " ranks among which the model is sharded into equal groups"));
@@ -199,7 +199,7 @@ void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMak
     std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
   checkpoint_as_planned(plan, model_units);
   if (in_background && plan.schedule) launches.emplace(plan, names);
-  // A plan says for each unit when it travels; and where nothing is queued there is nothing to gain.
+  // A plan decides when each unit is sent. Without a queue, joining units has no benefit.
   const bool by_need = in_background && !launches;
   groups = join_small_units(std::move(model_units), shardings, by_need ? options.fuse_bytes : Bytes{});
   if (by_need) groups = split_root(std::move(groups), options.block_bytes);
@@ -208,7 +208,7 @@ void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMak
 void ShardedSetup::make_queue(Context& context, const ShardedOptions& options) {
   std::unique_ptr<Leader> leader;
   if (in_background) {
-    // Blocks travel while this thread does other things, so they need an engine of their own.
+    // Blocks are sent while this thread runs other collectives, so they need a communicator of their own.
     const std::vector<int>& everyone = context.world().ranks();
     if (!environment.replica_group.member()) environment.shard_group = context.new_group(everyone);
     leader = std::make_unique<Leader>(context.new_group(everyone), context.timeout());
@@ -222,7 +222,7 @@ void ShardedSetup::make_queue(Context& context, const ShardedOptions& options) {
 void ShardedSetup::make_units() {
   std::vector<std::int64_t> owned(static_cast<std::size_t>(environment.shard_group.size()), 0);
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    // Shared buffers go where least is, so that each rank owns its share of them.
+    // Places shared buffers on the rank that owns least, so that all ranks own equal amounts.
     const std::uint64_t bytes = groups[i].unit.parameter_bytes();
     const auto owner = std::min_element(owned.begin(), owned.end());
     *owner += static_cast<std::int64_t>(bytes);

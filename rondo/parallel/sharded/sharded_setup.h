@@ -14,25 +14,26 @@
 
 namespace rondo {
 
-// What a sharded model is made of: groups of ranks, the queue and buffers that its units share, the units
-// themselves, and what the optimizer is made of. Afterwards it does not change.
+// The components of a sharded model: groups of ranks, the shared queue and buffers, the units, and the module
+// for the optimizer. Does not change after construction.
 class ShardedSetup {
  public:
-  // Collective. Gives all ranks rank 0's parameters and buffers. Throws UsageError for a plan that does not
-  // fit the model, MismatchError when ranks have different models. `module` and `tensors` outlive the object.
+  // Copies rank 0's parameters and buffers to all ranks. Throws UsageError for a plan that does not fit the
+  // model, and MismatchError if ranks have different models. `module` and `tensors` must outlive the object.
+  // Collective.
   ShardedSetup(torch::nn::Module& module, const ModelTensors& tensors, const PlanMaker& make_plan,
                Context& context, const ShardedOptions& options);
 
-  const bool in_background;             // the engine works there, and the queue has a thread
+  const bool in_background;  // whether the engine works in the background, so that the queue has a thread
   std::unique_ptr<OffloadFiles> files;  // null without offload
   BufferPool buffers;
   UnitEnvironment environment;
   cost::StepPlan plan;
-  std::optional<SlotLaunches> launches;       // of a plan's schedule, where blocks travel
-  std::unique_ptr<CommunicationQueue> queue;  // of all units
-  std::vector<UnitGroup> groups;              // by unit: whose parameters it has
+  std::optional<SlotLaunches> launches;       // the plan's schedule, if blocks are queued
+  std::unique_ptr<CommunicationQueue> queue;  // shared by all units
+  std::vector<UnitGroup> groups;              // parameters of each unit
   ShardedUnits units;
-  std::shared_ptr<torch::nn::Module> optimized;  // what an optimizer is made of
+  std::shared_ptr<torch::nn::Module> optimized;  // module whose parameters the optimizer updates
 
  private:
   void make_groups(Context& context, const ShardedOptions& options);

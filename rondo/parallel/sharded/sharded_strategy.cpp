@@ -11,7 +11,7 @@
 namespace rondo {
 namespace {
 
-// What `--plan` or its text says.
+// Reads the plan from the options' text or file.
 cost::StepPlan read_plan(const ShardedOptions& options) {
   const char* const source = "the plan of this job";
   if (!options.plan_text.empty())
@@ -28,7 +28,8 @@ ShardedStrategy::ShardedStrategy(std::string name, Context context, ShardedOptio
     : ProcessStrategy(name, std::move(context)),
       options_(std::move(options)),
       asked_shard_ranks_(options_.shard_ranks) {
-  // A hook of ddp decides what becomes of whole gradients; here each rank needs its shard of them.
+  // Hooks of ddp reduce whole gradients, but here each rank needs its shard of them, so only byte codecs are
+  // allowed.
   check_byte_codec(options_.codec, name);
   if (name == "planned") {
     if (!options_.ignored.empty()) {

@@ -10,9 +10,10 @@
 
 namespace rondo {
 
-// Strategies by unit: "zero1", "zero2", "zero3", "zero3_keep" give every unit the same, "hsdp" shards among
-// the ranks of a host (ShardedOptions::shard_ranks) and replicates between them, "planned" takes a plan file
-// (ShardedOptions::plan), "random" draws one for each unit (ShardedOptions::strategy_seed).
+// Strategies by unit. "zero1", "zero2", "zero3" and "zero3_keep" apply one sharding to all units. "hsdp"
+// shards among the ranks of a host (ShardedOptions::shard_ranks) and replicates between hosts. "planned"
+// reads a plan file (ShardedOptions::plan). "random" draws a sharding for each unit
+// (ShardedOptions::strategy_seed).
 class ShardedStrategy final : public ProcessStrategy {
  public:
   ShardedStrategy(std::string name, Context context, ShardedOptions options);
@@ -22,12 +23,12 @@ class ShardedStrategy final : public ProcessStrategy {
   bool set_mixed_precision(const MixedPrecisionPolicy& policy) override;
 
  private:
-  // Of shards among the ranks of `context`.
+  // Returns the number of ranks among which `context`'s ranks shard a model.
   int shard_ranks_in(const Context& context) const;
 
   ShardedOptions options_;
-  int asked_shard_ranks_;                // by the options; 0 leaves it to the strategy
-  std::optional<cost::StepPlan> given_;  // planned
+  int asked_shard_ranks_;                // from the options; 0 leaves the choice to the strategy
+  std::optional<cost::StepPlan> given_;  // plan of strategy "planned"
   PlanMaker plan_;
 };
 

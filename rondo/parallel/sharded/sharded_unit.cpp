@@ -26,8 +26,8 @@ FlatLayout layout_of(const std::vector<ModelTensor>& parameters, at::ScalarType 
           static_cast<std::int64_t>(environment.block_bytes.count) / width};
 }
 
-// One rank has all of every parameter, so there is nothing to gather or to free, and whoever reads it may.
-// Parameters that are offloaded to files are so all the same.
+// Returns ddp for a single rank: it has all of every parameter, so there is nothing to gather or free.
+// Offloaded parameters are still gathered from their files.
 Sharding among_ranks(Sharding sharding, const UnitEnvironment& environment) {
   return environment.shard_group.size() > 1 || environment.files != nullptr ? sharding : Sharding::ddp;
 }
@@ -39,7 +39,7 @@ ShardedUnit::ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironmen
       sharding_(among_ranks(sharding, environment)),
       state_(unit.state),
       environment_(environment) {
-  // A flat buffer has one dtype and device, and frozen parameters need no gradients' memory.
+  // A flat buffer has one dtype and device, and frozen parameters need no memory for gradients.
   const auto kind = [this](const ModelTensor& parameter) {
     return std::tuple(parameter.tensor.scalar_type(), compute_dtype(parameter.tensor),
                       parameter.tensor.device(), parameter.tensor.requires_grad());
@@ -74,10 +74,10 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
                             .owns_all = !shards_optimizer(sharding_),
                             .files = environment_.files};
   if (shards_parameters(sharding_)) spec.memory = FlatParameters::Memory::gathered;
-  // What is in a file is not where other ranks could read it, unless that is a copy anyway.
+  // Parameters in a file cannot be read by other ranks, unless the shared buffer is a copy anyway.
   const bool may_map = environment_.files == nullptr || casts || !shards_parameters(sharding_);
   if (shards_optimizer(sharding_) && environment_.in_place && options.device().is_cpu() && may_map) {
-    // On one host nobody needs a copy: each rank writes its shard where all read.
+    // On one host ranks need no copies: each rank writes its shard to the shared buffer that all read.
     const MemoryScope scope(MemoryCategory::parameters, name_);
     spec.mapped_flat = map_buffer(group, owner, layout.flat_elements(), options.dtype(compute));
     if (spec.mapped_flat.defined()) spec.memory = FlatParameters::Memory::mapped;
@@ -171,7 +171,7 @@ void ShardedUnit::gather_part(Part& part, const BlockOrder& order) {
   }
 }
 
-// Each member has kept the shards of several ranks, one behind the other.
+// Each member has kept the shards of several ranks, one after the other.
 void ShardedUnit::gather_kept_part(Part& part, const BlockOrder& order) {
   const Group& group = environment_.reshard_group;
   const FlatParameters& parameters = *part.parameters;
@@ -266,7 +266,7 @@ void ShardedUnit::reveal() {
 
 const ModelTensor* ShardedUnit::moved() const {
   for (const Part& part : parts_) {
-    // The optimizer changes the model's own parameter, wherever that is.
+    // If the optimizer updates the model's own parameter, its memory may be anywhere.
     const ModelTensor* const moved =
         part.optimizes_itself ? part.parameters->converted() : part.parameters->moved();
     if (moved != nullptr) return moved;
@@ -372,7 +372,7 @@ void ShardedUnit::drop_cleared_gradients() {
       if (!part.uncleared.empty()) part.uncleared[i].reset();
       part.parameters->parameters()[i].tensor.mutable_grad().reset();
       part.gradient_buffers->tensors()[i].tensor.mutable_grad().reset();
-      // Sums of the passes that were combined each by itself.
+      // Also clears the sums of passes that were reduced separately.
       const std::vector<at::Tensor>& combined = part.gradients->result();
       if (!combined.empty()) combined[i].zero_();
     }
@@ -398,7 +398,7 @@ void ShardedUnit::start_reduction(const GradientWeight& weight, const BlockOrder
   }
 }
 
-// As `.grad` does in one process. What comes next may lie in the same memory.
+// Matches accumulation in `.grad` in one process. Clones, because the next result may use the same memory.
 void ShardedUnit::keep_uncleared(Part& part) {
   if (!part.gradients || part.optimizes_itself) return;
   for (std::size_t i = 0; i < part.optimized.size(); ++i) {

@@ -21,31 +21,32 @@
 
 namespace rondo {
 
-// What the units of a model share.
+// Objects that all units of a model share.
 struct UnitEnvironment {
   Group shard_group;    // ranks among which units are sharded
-  Group replica_group;  // ranks that hold the same shards as this one; not a member: there are none
-  // All ranks reach each other's memory: parameters and gradients are where all read and reduce them.
+  Group replica_group;  // ranks that hold the same shards as this one; not a member if there are none
+  // Whether all ranks can access each other's memory, so that parameters and gradients are shared and reduced
+  // in place.
   bool in_place = false;
-  Bytes block_bytes;  // of a unit's buffer that travel at a time; 0 is all of it
-  std::string codec;  // of float32 gradients, a name for collective::make_codec; empty: values travel
+  Bytes block_bytes;  // size of the blocks that a unit's buffer is cut into; 0 is a single block
+  std::string codec;  // codec of float32 gradients, a name for collective::make_codec(); empty: none
   CommunicationQueue* queue = nullptr;
   BufferPool* buffers = nullptr;
   MixedPrecisionPolicy policy;
   std::set<const c10::TensorImpl*> uncast;  // parameters to which the policy's param_dtype does not apply
-  // Neighbours among whom parameters stay sharded between forward and backward; not a member: all of
+  // Neighbouring ranks among which parameters stay sharded between forward and backward. Not a member: all of
   // shard_group.
   Group reshard_group;
-  OffloadFiles* files = nullptr;  // for shards of parameters; null: in memory
+  OffloadFiles* files = nullptr;  // storage of parameter shards; null: in memory
 };
 
-// One unit under one strategy: where its parameters are, how its gradients become what the optimizer needs.
-// What happens when is ShardedModel's business. One thread; calls that communicate are made by all ranks in
-// the same order.
+// One unit under one strategy: storage of its parameters, and the reduction of its gradients for the
+// optimizer. ShardedModel decides when each operation runs. Not thread-safe; all ranks make the communicating
+// calls in the same order.
 class ShardedUnit {
  public:
-  // Collective. Takes over the parameters' memory. `owner` is the rank of the shard group whose shared memory
-  // holds a mapped buffer.
+  // Takes over the parameters' memory. `owner`: rank of the shard group whose shared memory holds a mapped
+  // buffer. Collective.
   ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironment& environment, int owner);
 
   const std::string& name() const { return name_; }
@@ -54,102 +55,104 @@ class ShardedUnit {
   std::size_t trained_parameters() const;
   bool trains() const { return trained_parameters() > 0; }
 
-  // For the optimizer: under the parameters' names what of each this rank optimises.
+  // Returns the tensors that this rank optimizes, under the names of the parameters.
   std::vector<ModelTensor> optimized() const;
 
-  // Whether all parameters can be read on this rank.
+  // Returns true if all parameters can be read on this rank.
   bool ready() const;
-  // Whether they can, or are in memory that all ranks of the host read and write.
+  // Returns true if ready(), or if the parameters are in memory that all ranks of the host share.
   bool readable() const;
-  // Whether a gather has been started and not waited for.
+  // Returns true if a gather was started and not waited for.
   bool gathering() const { return presence_ == Presence::gathering; }
-  // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
+  // Starts gathering parameters that are missing or outdated. No-op if a gather is in flight or ready().
   void start_gather(const BlockOrder& order);
-  // Waits; afterwards ready().
+  // Blocks until the gather is complete, starting it if necessary. Afterwards ready().
   void finish_gather();
-  // Frees gathered parameters, if the strategy keeps shards only.
+  // Frees gathered parameters, if the strategy keeps only shards.
   void release();
-  // The same between forward and backward: what the reshard group needs to gather them again stays.
+  // Like release(), between forward and backward: keeps the shards that the reshard group needs for the next
+  // gather.
   void release_until_backward();
-  // The optimizer has changed this rank's shard: the rest of what is there is out of date.
+  // Marks other ranks' parameters as outdated after the optimizer has updated this rank's shard.
   void mark_updated();
-  // The values of the full parameters were changed: this rank's shard is taken from them.
+  // Updates this rank's shard after the values of the full parameters were changed.
   void reload_shards();
-  // Full parameters that are out of date here may not be read through the model, until they are gathered or
-  // reveal() is called.
+  // Forbid and permit reads of outdated full parameters through the model. A gather also permits them.
   void conceal();
   void reveal();
-  // A parameter that somebody gave other memory than the optimizer changes; null: none.
+  // Returns a parameter that was moved to other memory than the optimizer updates; null if there is none.
   const ModelTensor* moved() const;
-  // Parameters of the model that get gradients and that the optimizer has other tensors for.
+  // Returns the model's trained parameters for which the optimizer has other tensors.
   std::vector<at::Tensor> sharded_parameters() const;
-  // The fingerprint of what the optimizer has in place of sharded_parameters().
+  // Returns the fingerprint of the optimizer's tensors for sharded_parameters().
   std::uint64_t optimized_fingerprint() const;
-  // The same of full parameters whose changes reach the optimizer by reload_shards() alone; of those that
-  // are here.
+  // Returns the fingerprint of full parameters present here whose changes reach the optimizer only by
+  // reload_shards().
   std::uint64_t full_fingerprint() const;
-  // A barrier among the ranks is needed before parameters that others changed may be read.
+  // Returns true if ranks need a barrier before they read parameters that others changed.
   bool mapped() const;
-  // Whether the model computes with roundings of what the optimizer changes.
+  // Returns true if the model computes with rounded copies of the optimizer's master weights.
   bool has_masters() const;
-  // What of each parameter this rank optimises, with its place in the full one.
+  // Returns this rank's shard of each parameter, with its position in the full parameter.
   std::vector<Shard> shards() const;
-  // Full parameters that are here with the values that the optimizer has; not those that it changes in full.
+  // Returns full parameters present here with up-to-date values, except those that the optimizer updates as a
+  // whole.
   std::vector<Shard> full_copies() const;
-  // The values of shards() were changed: full parameters are made of them anew, by the next gather.
+  // Marks full parameters as outdated after the values of shards() were changed; the next gather renews them.
   void publish_shards();
-  // The model's tensors get memory of their own, of unspecified values.
+  // Gives the model's tensors memory of their own, with unspecified values.
   void give_back() const;
 
-  // Gradients lie here that are not combined yet: from now on the optimizer's zero_grad() is noticed.
+  // Marks gradients here that are not reduced yet, to detect a call of the optimizer's zero_grad().
   void mark_left_gradients();
-  // Whether it was called since.
+  // Returns true if zero_grad() was called since mark_left_gradients().
   bool left_gradients_cleared() const;
-  // Drops the gradients that zero_grad() meant.
+  // Drops the gradients that zero_grad() was meant to clear.
   void drop_cleared_gradients();
-  // The gradients that lie here are to be combined now: zero_grad() is noticed no more.
+  // Ends the detection of zero_grad(), before the gradients are reduced.
   void unmark_left_gradients();
 
-  // A backward pass is over whose gradients are not combined: they wait where those of the next add up.
+  // Keeps the gradients of a backward pass without a reduction, to be added to those of the next pass.
   void hold_gradients();
-  // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
+  // Starts reducing gradients after the backward pass of the unit. Resets `.grad` of the parameters.
   void start_reduction(const GradientWeight& weight, const BlockOrder& order);
   bool gradients_under_way() const;
-  // Whether finish_gradients() would not wait for gradients that were launched.
+  // Returns true if finish_gradients() would not block on launched gradients.
   bool gradients_arrived() const;
-  // Waits for them. `accumulate` adds to what earlier passes have left.
+  // Blocks until the reduction is complete. `accumulate`: adds to the result of earlier passes.
   void finish_gradients(bool accumulate);
-  // Gives the optimizer the gradients, except of parameters for which `unused` says so (by name).
+  // Installs the gradients for the optimizer, except for the parameters named in `unused`.
   void install_gradients(const std::vector<std::string>& unused);
-  // Those, by parameter; undefined where there is none.
+  // Returns the installed gradients, by parameter; undefined where there is none.
   std::vector<at::Tensor> gradients() const;
-  // Takes them away again.
+  // Removes the installed gradients after the optimizer's step, and recycles their memory.
   void remove_gradients();
-  // The optimizer has used the gradients of shards, or they are not wanted: the next ones replace them.
+  // Drops gradients of shards that the optimizer has used, or that are not wanted; the next ones replace
+  // them.
   void clear_gradients();
 
-  // What a codec of gradients remembers from pass to pass, by name: the tensors themselves.
+  // Returns the state that the gradients' codec keeps between passes, by name; the tensors are not copied.
   std::map<std::string, at::Tensor> gradient_memory() const;
 
-  // Names of trained parameters that have no gradient now.
+  // Returns the names of trained parameters that have no gradient now.
   std::vector<std::string> without_gradient();
 
  private:
   enum class Presence { missing, gathering, ready };
 
-  // The unit's parameters of one dtype, device and requires_grad, which compute in one dtype.
+  // The unit's parameters with the same dtype, device, requires_grad and dtype of computation.
   struct Part {
     std::unique_ptr<FlatParameters> parameters;
     std::unique_ptr<GradientBuffers> gradient_buffers;  // null when frozen
     std::unique_ptr<UnitGradients> gradients;           // null when frozen
-    std::vector<at::Tensor> optimized;                  // by parameter
-    bool optimizes_itself = false;                      // these are the model's own
-    std::vector<at::Tensor> uncleared;                  // by parameter, or empty: see keep_uncleared()
-    ZeroGradMarks marks{{}};                            // of those that are not the parameters themselves
+    std::vector<at::Tensor> optimized;                  // tensors for the optimizer, by parameter
+    bool optimizes_itself = false;                      // whether `optimized` are the model's own parameters
+    std::vector<at::Tensor> uncleared;                  // by parameter, or empty; see keep_uncleared()
+    ZeroGradMarks marks{{}};  // marks on `optimized`, unless these are the parameters
     std::vector<CommunicationQueue::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);
-  // Takes gradients of an earlier pass that no optimizer has used or cleared, to be added to the next ones.
+  // Keeps gradients of an earlier pass that were neither used nor cleared, to be added to the next ones.
   static void keep_uncleared(Part& part);
   at::ScalarType compute_dtype(const at::Tensor& parameter) const;
   void gather_part(Part& part, const BlockOrder& order);
@@ -164,10 +167,10 @@ class ShardedUnit {
   const UnitEnvironment environment_;
   std::vector<Part> parts_;
   Presence presence_ = Presence::ready;
-  bool gathers_frozen_ = false;  // parameters that are not trained are out of date too
+  bool gathers_frozen_ = false;  // whether frozen parameters are outdated too
 };
 
-// By number.
+// Units by number.
 using ShardedUnits = std::vector<std::unique_ptr<ShardedUnit>>;
 
 }  // namespace rondo

@@ -69,7 +69,8 @@ void InPlaceGradients::finish(bool accumulate) {
     } else if (part.scalar_type() != dtype) {
       result_[i] = part.to(dtype);
     } else {
-      // ZeRO-1 keeps the whole gradient and looks at its part; the others free what they do not own.
+      // ZeRO-1 keeps the whole gradient and uses a view of its part; the others free the parts that they do
+      // not own.
       result_[i] = sharding_ == Sharding::zero1 ? part.variable_data() : part.clone();
     }
   }
@@ -78,8 +79,9 @@ void InPlaceGradients::finish(bool accumulate) {
 Bytes codec_memory(const std::string& codec, Bytes gradients, int ranks) {
   if (codec == "none") return {};
   const std::unique_ptr<collective::Codec> made = collective::make_codec(codec);
-  const std::uint64_t encodings = 2 * made->encoded_bytes(gradients.count / sizeof(float));  // sent, received
-  // What is left out of all gradients, and of this rank's sums.
+  // Sent and received.
+  const std::uint64_t encodings = 2 * made->encoded_bytes(gradients.count / sizeof(float));
+  // Residuals of all gradients, and of this rank's sums.
   const std::uint64_t residuals = gradients.count + gradients.count / static_cast<std::uint64_t>(ranks);
   return Bytes{encodings + (made->needs_residual() ? residuals : 0)};
 }
@@ -123,7 +125,7 @@ std::vector<BlockStep> CodedBlocks::encode(std::size_t index, const std::vector<
   } else if (!gathers_) {
     sum.copy_(parts.front());
   }
-  // One rank has all of the shard: where it is wanted whole, it is combined there.
+  // With one shard rank there is no scatter, so the whole gradient is combined directly in `parts`.
   const at::Tensor shard = block.scatter || !gathers_ ? sum : parts.front();
   if (block.copies) {
     const auto end = [&block](const at::Tensor&) {
@@ -264,14 +266,14 @@ void FlatGradients::copy_in(const GradientWeight& weight) {
     if (!grad.defined() || weight.scale == 0) {
       to.zero_();
     } else {
-      // Scaling before the sum keeps half-precision sums in range, and while copying it costs nothing.
+      // Scaling before the sum keeps half-precision sums in range, and has no extra cost while copying.
       at::mul_out(to, grad.requires_grad() ? grad.detach() : grad, scale);
     }
     grad.reset();
   }
 }
 
-// What is added up with the rest should be numbers.
+// Padding is reduced with the gradients, so it must hold finite numbers.
 void FlatGradients::zero_padding() {
   const FlatLayout& layout = parameters_.layout();
   std::int64_t end = 0;
@@ -294,19 +296,19 @@ void FlatGradients::finish(bool accumulate) {
   tickets_.clear();
   launched_ = false;
   if (place_.sharding == Sharding::ddp) {
-    // `accumulate` is for sharded gradients; those of ddp add up in `.grad` before they travel.
+    // `accumulate` is for sharded gradients; those of ddp accumulate in `.grad` before the reduction.
     buffers_.give_back(std::exchange(incoming_, {}));
     make_result();
     return;
   }
   if (place_.sharding == Sharding::zero1 && flat_.scalar_type() == parameters_.master_dtype()) {
-    // The whole buffer is kept, so the sum has its place there.
+    // The whole buffer is kept, so the sum is stored in its place there.
     const ElementRange own = parameters_.layout().shard(place_.shard_group.rank());
     shard_ = flat_.narrow(0, own.begin, own.size());
     shard_.copy_(incoming_);
     buffers_.give_back(std::exchange(incoming_, {}));
   } else {
-    // What others own is freed, unless ZeRO-1 keeps it for the next pass.
+    // Frees the parts that other ranks own, unless ZeRO-1 keeps the buffer for the next pass.
     if (place_.sharding != Sharding::zero1) buffers_.give_back(std::exchange(flat_, {}));
     keep_shard(accumulate);
   }

@@ -23,48 +23,47 @@
 
 namespace rondo {
 
-// The way of the gradients of one unit (of one dtype) from `.grad` of its parameters on every rank to where
-// the optimizer wants their weighted sum: for ddp whole, otherwise this rank's shard. One thread.
+// A reduction of the gradients of one unit (of one dtype), from `.grad` of its parameters on every rank to
+// their weighted sum for the optimizer: whole for ddp, otherwise this rank's shard. Not thread-safe.
 class UnitGradients {
  public:
   virtual ~UnitGradients() = default;
 
-  // All gradients of a backward pass are there: takes them out of `.grad` (a missing one is zero) and starts
-  // their combination. Never waits. `order` places it among other units' communication.
+  // Takes all gradients of a backward pass out of `.grad` (a missing one counts as zero) and starts their
+  // reduction. Does not block. `order` sets the order relative to other units' communication.
   virtual void launch(const GradientWeight& weight, const BlockOrder& order) = 0;
-  // Whether combining has been launched and not yet taken by finish().
+  // Returns true if a reduction was launched and not finished.
   virtual bool launched() const = 0;
-  // Whether finish() would not wait.
+  // Returns true if finish() would not block.
   virtual bool arrived() = 0;
-  // Waits. The sum is then in result(), added to what was there if `accumulate`.
+  // Blocks until the sum is in result(). Adds to the previous result if `accumulate`.
   virtual void finish(bool accumulate) = 0;
 
-  // One tensor for each parameter of the unit, in its order: the part of its gradient that this rank
-  // optimises, flat (maybe empty), or for ddp all of it in the parameter's shape. Undefined before the first
-  // finish() and after drop().
+  // Returns one tensor per parameter of the unit, in order: the part of its gradient that this rank
+  // optimizes, flat (possibly empty), or for ddp all of it in the parameter's shape. Undefined before the
+  // first finish() and after drop().
   virtual const std::vector<at::Tensor>& result() const = 0;
-  // Forgets the result: it is where the optimizer looks.
+  // Drops the references to the result, which the optimizer's tensors now hold.
   virtual void drop() = 0;
-  // The optimizer is through with it, and nobody else has it: its memory may be used again.
+  // Allows reuse of the result's memory after the optimizer's step. No other references may exist.
   virtual void recycle() {}
-  // What is remembered from pass to pass (a codec's error feedback), by name: the tensors themselves, always
-  // of the same sizes.
+  // Returns the state kept between passes (a codec's error feedback), by name. The tensors are not copied,
+  // and their sizes never change.
   virtual std::map<std::string, at::Tensor> memory() const { return {}; }
 };
 
-// Gradients on one host, through the native engine: reduced in the shared memory where autograd put them,
-// without a buffer of their own. On one host communication is processor time, so what is not copied is
-// gained.
+// A reduction on one host, through the native engine, in place in shared memory, without another buffer. On
+// one host communication costs processor time, so avoiding a copy saves time.
 class InPlaceGradients final : public UnitGradients {
  public:
-  // `unit` is for the memory tracker and spans. `parameters`, `gradient_buffers` and `queue` outlive the
-  // object.
+  // `unit`: name for the memory tracker and spans. `parameters`, `gradient_buffers` and `queue` must outlive
+  // the object.
   InPlaceGradients(const std::string& unit, Sharding sharding, const FlatParameters& parameters,
                    const GradientBuffers& gradient_buffers, const Group& group, CommunicationQueue& queue);
 
   void launch(const GradientWeight& weight, const BlockOrder& order) override;
   bool launched() const override { return !tickets_.empty(); }
-  // The engine works inside calls, and finish() is the one.
+  // Always false: the engine works inside calls, here inside finish().
   bool arrived() override { return false; }
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
@@ -78,72 +77,75 @@ class InPlaceGradients final : public UnitGradients {
   const GradientBuffers& gradient_buffers_;
   const int rank_;
   CommunicationQueue& queue_;
-  GradientWeight weight_;  // of this pass
+  GradientWeight weight_;  // of the current pass
   const Transfer::WeightSource weight_source_ = [this]() -> const GradientWeight& { return weight_; };
   std::vector<std::unique_ptr<InPlaceAllReduce>> transfers_;
-  std::vector<CommunicationQueue::Ticket> tickets_;  // by transfer, while they are under way
+  std::vector<CommunicationQueue::Ticket> tickets_;  // by transfer, while in flight
   std::vector<at::Tensor> result_;
 };
 
-// About how many bytes a rank needs beside everything else for `codec` ("none": none), of a model with so
-// many bytes of float32 gradients that `ranks` share: error feedback and encodings. Throws as
-// collective::make_codec.
+// Returns the approximate memory in bytes that `codec` needs on each rank ("none": 0): error feedback and
+// encodings. `gradients`: bytes of the model's float32 gradients, which `ranks` share. Throws like
+// collective::make_codec().
 Bytes codec_memory(const std::string& codec, Bytes gradients, int ranks);
 
-// One of the operations, one after the other, by which a block of gradients becomes what the optimizer needs.
+// One of the consecutive operations that reduce a block of gradients.
 struct BlockStep {
   const char* collective;
-  Bytes bytes;                          // that this rank's part of the model moves
-  std::function<BucketFuture()> start;  // begins it, without waiting; the one before it is finished
+  Bytes bytes;  // bytes that this rank's part of the model sends or receives
+  // starts the operation without waiting; the previous one must be finished
+  std::function<BucketFuture()> start;
 };
 
-// A unit's float32 gradients as encodings of a codec, block by block: each rank sends every other one the
-// encoding of its shard, which adds them up (coded_collectives.h); copies of the shard are combined by an
-// all-reduce, and where every rank needs the whole sum each one sends the encoding of its own. What an
-// encoding leaves out is added to the gradients of the next pass. Calls as of FlatGradients.
+// A reduction of a unit's float32 gradients, encoded by a codec, block by block. Each rank sends every other
+// rank the encoding of that rank's shard, and sums the shards received (coded_collectives.h). Replicas of a
+// shard are combined by an all-reduce. If every rank needs the whole sum, each rank then sends the encoding
+// of its shard. Encoding errors are added to the gradients of the next pass. Calls have the order of
+// FlatGradients.
 class CodedBlocks {
  public:
-  // `replicas`: ranks that hold the same shard; not a member: there are none. `gathers`: every rank needs the
-  // whole sum.
+  // `replicas`: ranks that hold the same shard; not a member if there are none. `gathers`: whether every rank
+  // needs the whole sum.
   CodedBlocks(const std::string& codec, const FlatLayout& layout, const Group& shards, const Group& replicas,
               bool gathers);
 
-  // Encodes block `index`, of which parts[r] goes to rank r, and returns what is to be done, in order. The
-  // last step leaves the sum of this rank's part in `sum`, and where all ranks need it the whole in `parts`.
+  // Encodes block `index`, with parts[r] for rank r, and returns the operations to run, in order. The last
+  // one leaves the sum of this rank's part in `sum`, or the whole sum in `parts` if all ranks need it.
   std::vector<BlockStep> encode(std::size_t index, const std::vector<at::Tensor>& parts,
                                 const at::Tensor& sum, Bytes bytes);
 
-  // The error feedback by name: the tensors themselves.
+  // Returns the error feedback by name; the tensors are not copied.
   std::map<std::string, at::Tensor> memory() const;
 
  private:
   struct Block {
     std::unique_ptr<CodedReduceScatter> scatter;  // null with one rank
-    std::unique_ptr<CodedAllReduce> copies;       // null without copies
-    std::unique_ptr<CodedAllGather> gather;       // null where nobody needs the whole
-    std::vector<at::Tensor> residuals;            // by rank, of its part; views
-    at::Tensor sum_residual;                      // of this rank's sum; a view
+    std::unique_ptr<CodedAllReduce> copies;       // null without replicas
+    std::unique_ptr<CodedAllGather> gather;       // null if no rank needs the whole sum
+    std::vector<at::Tensor> residuals;            // views, one per rank, of its part
+    at::Tensor sum_residual;                      // view, for this rank's sum
   };
 
   const bool gathers_;
   std::vector<Block> blocks_;
-  at::Tensor residual_;      // of the whole buffer; undefined for a codec without
-  at::Tensor sum_residual_;  // of this rank's shard, where sums are encoded for all
+  at::Tensor residual_;      // for the whole buffer; undefined for a codec without error feedback
+  at::Tensor sum_residual_;  // for this rank's shard, if sums are encoded for all ranks
 };
 
-// Gradients through a flat buffer and the queue, on any engine: reduce-scatter in blocks, so that each
-// rank adds up its shard. For ddp an all-gather of each block follows at the lowest urgency, which is the
-// unit's next forward pass (DeAR, Zhang et al., 2023): an all-reduce cut in two where it can wait.
+// A reduction through a flat buffer and the queue, on any engine: a reduce-scatter in blocks, so that each
+// rank sums its shard. For ddp an all-gather of each block follows with the lowest priority, because it is
+// needed in the unit's next forward pass. The result is an all-reduce with a deferred second half (DeAR,
+// Zhang et al., 2023).
 class FlatGradients final : public UnitGradients {
  public:
   struct Place {
     std::string unit;
     Sharding sharding = Sharding::ddp;
     Group shard_group;    // ranks among which the unit is sharded
-    Group replica_group;  // ranks that hold the same shard; not a member: there are none
-    std::string codec;    // of float32 gradients; empty: values travel
+    Group replica_group;  // ranks that hold the same shard; not a member if there are none
+    std::string codec;    // codec of float32 gradients; empty: none
   };
-  // All but `place` outlive the object.
+  // All arguments but `place` must outlive the object.
   FlatGradients(Place place, const FlatParameters& parameters, const GradientBuffers& gradient_buffers,
                 CommunicationQueue& queue, BufferPool& buffers);
 
@@ -157,11 +159,12 @@ class FlatGradients final : public UnitGradients {
   std::map<std::string, at::Tensor> memory() const override;
 
  private:
-  // Gradients are this rank's to keep, or on their way.
+  // Returns the memory label of gradients: `kept` on this rank, or in flight.
   MemoryLabel label(bool kept) const;
   void copy_in(const GradientWeight& weight);
   void zero_padding();
-  // What is to be done with a block, in order: this rank's share of each rank's part becomes the sum.
+  // Returns the operations for a block without a codec, in order: the parts of all ranks are summed into
+  // `sum`.
   std::vector<BlockStep> plain_steps(const std::vector<at::Tensor>& parts, const at::Tensor& sum,
                                      Bytes bytes) const;
   at::Tensor range(const at::Tensor& flat, int rank, std::size_t block) const;
@@ -174,10 +177,10 @@ class FlatGradients final : public UnitGradients {
   const GradientBuffers& gradient_buffers_;
   CommunicationQueue& queue_;
   BufferPool& buffers_;
-  std::unique_ptr<CodedBlocks> coded_;  // null where values travel
-  at::Tensor flat_;                     // all gradients of this rank, while they travel; ddp: then their sum
+  std::unique_ptr<CodedBlocks> coded_;  // null without a codec
+  at::Tensor flat_;                     // all gradients of this rank while in flight; for ddp then their sum
   at::Tensor incoming_;                 // this rank's shard of the sum being formed
-  at::Tensor shard_;  // what has been summed, of one pass or several, in the dtype of the optimizer
+  at::Tensor shard_;                    // sum over one pass or several, in the optimizer's dtype
   bool launched_ = false;
   std::vector<CommunicationQueue::Ticket> tickets_;
   std::vector<at::Tensor> result_;

@@ -20,14 +20,14 @@
 namespace rondo {
 namespace {
 
-// Of tensors behind one another in a file: a cache line.
+// Alignment of tensors in a file: a cache line.
 constexpr std::size_t kFileAlignment = 64;
 
 using Holder = std::shared_ptr<FileMemory>;
 
 void let_go(void* holder) { delete static_cast<Holder*>(holder); }
 
-// A part of the file that keeps it mapped.
+// Returns memory at `offset` in the file; it keeps the file mapped.
 c10::DataPtr part_of_file(const Holder& file, std::size_t offset) {
   return {file->data() + offset, new Holder(file), &let_go, c10::Device(c10::kCPU)};
 }
@@ -38,7 +38,7 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kFileAlignment - 1) / kFileAlignment * kFileAlignment;
 }
 
-// Counters of steps and the like are no tensors, and what an option switches off is undefined.
+// Collects the state's tensors. Step counters are no tensors, and tensors of disabled options are undefined.
 template <class Kind>
 void collect(torch::optim::Optimizer& optimizer, std::vector<at::Tensor>& tensors) {
   for (const auto& [parameter, state] : optimizer.state()) {
@@ -104,7 +104,7 @@ c10::DataPtr BufferPool::take(std::size_t bytes, c10::Device device, MemoryLabel
   });
   if (fits == free_.end()) {
     const MemoryScope scope(label.category, label.unit);
-    const c10::DeviceGuard guard(device);  // allocators take the current device's memory
+    const c10::DeviceGuard guard(device);  // allocators use the current device
     return c10::GetAllocator(device.type())->allocate(bytes);
   }
   c10::DataPtr memory = std::move(fits->memory);
@@ -114,7 +114,7 @@ c10::DataPtr BufferPool::take(std::size_t bytes, c10::Device device, MemoryLabel
 }
 
 void BufferPool::give_back(c10::DataPtr memory, std::size_t bytes) {
-  // Units of one kind are of one size. Of each size one buffer waits: the next gather takes it.
+  // Units of one kind have one size. One free buffer per size suffices: the next gather takes it.
   const bool has_one = std::any_of(free_.begin(), free_.end(), [&](const Free& free) {
     return free.bytes == bytes && free.memory.device() == memory.device();
   });
@@ -158,7 +158,7 @@ at::Tensor map_buffer(const Group& group, int owner, std::int64_t elements,
   std::shared_ptr<MemoryCharge> charge;
   if (tracks_cpu_allocations())
     charge = std::make_shared<MemoryCharge>(MemoryCategory::parameters, Bytes{part});
-  // The engine holds the mapping.
+  // Keeps the engine alive, which holds the mapping.
   return at::from_blob(
       engine->published(owner, told.get<std::uint64_t>()), {elements},
       [keeps_mapped = group.backend(), charge](void*) {}, options);

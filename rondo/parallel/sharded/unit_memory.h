@@ -17,17 +17,19 @@ class Optimizer;
 
 namespace rondo {
 
-// Tensors of this rank in memory-mapped files below a directory: what CPU offload means where the device is
-// the CPU. Each call makes one file, which nobody else sees and nothing is left of (FileMemory). One thread.
+// Allocates tensors of this rank in memory-mapped files below a directory, the equivalent of CPU offload on a
+// CPU device. Each call makes one file, which is private and removed automatically (FileMemory). Not
+// thread-safe.
 class OffloadFiles {
  public:
-  // Makes the directory where there is none. Throws UsageError when it cannot be written.
+  // Creates the directory if it does not exist. Throws UsageError if it is not writable.
   OffloadFiles(std::filesystem::path directory, int rank);
 
-  // [elements], zero, in a file of its own. `what` is for messages. Throws Error when the disk is full.
+  // Returns a tensor of shape [elements], zeros, in a new file. `what` is for messages. Throws Error if the
+  // disk is full.
   at::Tensor zeros(std::int64_t elements, const at::TensorOptions& options, const std::string& what);
-  // Moves the memory behind everything that `optimizer` keeps by element into one file, what is in one
-  // already excepted. The tensors stay the same objects. The optimizer is one of those that can be sharded.
+  // Moves the memory of all tensors in the optimizer's state into one file, except those already in a file.
+  // The tensors stay the same objects. The optimizer must be of a kind that can be sharded.
   void take_over(torch::optim::Optimizer& optimizer);
 
  private:
@@ -39,18 +41,20 @@ class OffloadFiles {
   int files_ = 0;
 };
 
-// Memory for gathered parameters and travelling gradients, used again and again: with a plain allocator each
-// pass would touch fresh pages, which costs as much as the copy. One thread.
+// A pool of buffers for gathered parameters and gradients in flight. Reuse avoids touching fresh pages in
+// each pass, which costs as much as the copy. Not thread-safe.
 class BufferPool {
  public:
-  // Whether buffers wait for their next use; if not they are freed, so that memory in use is what is needed.
+  // Sets whether free buffers are kept for reuse. Otherwise they are freed, so that memory in use equals
+  // memory needed.
   void keep_free(bool keep) { keeps_ = keep; }
 
-  // At least `bytes`, contents unspecified; `label` says what they are for.
+  // Returns at least `bytes` with unspecified contents; `label` is for the memory tracker.
   c10::DataPtr take(std::size_t bytes, c10::Device device, MemoryLabel label);
   void give_back(c10::DataPtr memory, std::size_t bytes);
 
-  // The same as a tensor of one dimension that owns its memory alone; give_back takes it from all its views.
+  // Like above, for a tensor of one dimension with memory of its own. give_back() takes the memory from all
+  // its views.
   at::Tensor take(std::int64_t elements, const at::TensorOptions& options, MemoryLabel label);
   void give_back(const at::Tensor& tensor);
 
@@ -63,10 +67,10 @@ class BufferPool {
   bool keeps_ = true;
 };
 
-// One tensor in shared memory that all ranks of a group on one host see: a model's parameters once per host
-// instead of once per rank. It lies in the registered memory of rank `owner` and stays until the group
-// closes, since a rank may read it after its owner is through with the model. Tracked memory of every rank
-// has an equal part of it. Collective. Undefined, on every rank, where the engine cannot:
+// Returns a tensor in shared memory that all ranks of a group on one host access: parameters once per host
+// instead of once per rank. The tensor is in the registered memory of rank `owner` until the group closes,
+// since a rank may read it after its owner has destroyed the model. Each rank's tracked memory includes an
+// equal part. Collective. Returns an undefined tensor on all ranks if the engine lacks
 // EngineTraits::parameters_in_place.
 at::Tensor map_buffer(const Group& group, int owner, std::int64_t elements, const at::TensorOptions& options);
 

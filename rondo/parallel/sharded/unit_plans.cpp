@@ -116,7 +116,7 @@ std::vector<UnitGroup> split_root(std::vector<UnitGroup> groups, Bytes most) {
   if (most.count == 0 || root.unit.state != nullptr || root.sharding != Sharding::ddp) return groups;
   groups.erase(groups.begin());
   std::vector<std::size_t> order(root.unit.parameters.size());
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});  // the last layer's gradients come first
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});  // gradients of the last layer come first
   for (const std::vector<std::size_t>& members :
        plan_buckets(gradient_specs(root.unit.parameters), order, std::min(MiB(1), most), most)) {
     UnitGroup bucket{.unit = {.name = root.unit.name}, .sharding = root.sharding};

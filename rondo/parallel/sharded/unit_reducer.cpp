@@ -11,7 +11,7 @@
 namespace rondo {
 namespace {
 
-// Parameters that get gradients, unit by unit.
+// Returns the parameters that get gradients, unit by unit.
 std::vector<ModelTensor> trained_parameters(const std::vector<UnitGroup>& groups) {
   std::vector<ModelTensor> trained;
   for (const UnitGroup& group : groups)
@@ -38,8 +38,8 @@ UnitReducer::UnitReducer(const ShardedUnits& units, const std::vector<UnitGroup>
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const std::size_t trained = units_[unit]->trained_parameters();
     unit_of_.insert(unit_of_.end(), trained, unit);
-    // Outside all units no backward pass tells of its end, so the last gradient of a bucket does
-    // (split_root).
+    // Parameters outside all units have no backward hook, so a bucket's last gradient completes it
+    // (split_root()).
     const bool is_bucket = options_.in_background && !schedule_.is_planned() &&
                            units_[unit]->state() == nullptr && units_[unit]->sharding() == Sharding::ddp;
     gradients_.push_back(is_bucket ? trained : 0);
@@ -66,8 +66,8 @@ std::size_t UnitReducer::called() const {
                                                 [](const Progress& each) { return each.open_calls > 0; }));
 }
 
-// The optimizer's zero_grad() reaches what the optimizer has. What a pass that does not synchronise leaves is
-// in the model's own parameters.
+// Detects misplaced calls of the optimizer's zero_grad(). It clears the optimizer's tensors, but gradients of
+// a pass that does not synchronise are in the model's own parameters.
 void UnitReducer::watch_zero_grad() {
   for (const auto& unit : units_) {
     if (has_left_ && unit->left_gradients_cleared()) {
@@ -129,7 +129,7 @@ void UnitReducer::send(std::size_t unit) {
   progress_[unit].sent = true;
 }
 
-// When a message has arrived is known to this rank alone, so this communicates nothing.
+// Does not communicate, because arrival times differ between ranks.
 void UnitReducer::take_arrived() {
   if (!options_.in_background) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -137,10 +137,10 @@ void UnitReducer::take_arrived() {
   }
 }
 
-// A link slower than backward would otherwise leave every unit's whole gradients waiting on every rank, which
-// is what these strategies are chosen to avoid. What is waited for is the same on all ranks, whatever has
-// arrived already: a rank that went on without the oldest could start what the others, waiting for that one,
-// have not yet.
+// Without this limit, a link slower than backward would leave every unit's whole gradients in memory on every
+// rank, which sharding is meant to avoid. All ranks wait for the same unit, even if its gradients have
+// already arrived. A rank that continued without waiting could start operations that ranks waiting for that
+// unit have not started.
 void UnitReducer::make_room(std::size_t unit) {
   if (options_.in_flight == 0 || !shards_optimizer(units_[unit]->sharding())) return;
   const auto limit = static_cast<std::size_t>(options_.in_flight);

@@ -13,7 +13,7 @@
 
 namespace rondo {
 
-// Adds the time until its end to a sum: computation stands still.
+// Adds the time between construction and destruction to a sum of time in which computation is blocked.
 class ExposedTime {
  public:
   explicit ExposedTime(std::int64_t& sum) : sum_(sum), begin_(monotonic_ns()) {}
@@ -26,58 +26,63 @@ class ExposedTime {
   std::int64_t begin_;
 };
 
-// Sends gradients off, unit by unit, when they are complete: in the reverse order of forward, whatever order
-// the backward pass takes, so in the same order on all ranks. A gradient that comes when those of its unit
-// have been sent off would be lost, since a module outside the unit has used the parameter, and one that
-// comes outside of a step would be taken for the next step's: UsageError then, out of backward(). One thread.
+// A reducer that launches gradients unit by unit when they are complete. Units are launched in the reverse
+// order of forward, whatever the order of the backward pass, so the order is the same on all ranks.
+// backward() throws UsageError for a gradient that arrives after its unit was launched: a module outside the
+// unit used the parameter, and the gradient would be lost. It also throws for a gradient outside of a step,
+// which would be added to the next step's. Not thread-safe.
 class UnitReducer final : private Reducer {
  public:
   struct Options {
-    bool find_unused = false;    // a parameter without a gradient is no error
-    bool every_pass = false;     // sharded gradients leave in every pass of an accumulation window
-    int in_flight = 0;           // units of whole gradients under way at a time; 0 is no limit
-    bool in_background = false;  // the engine works there, so that gradients may arrive by themselves
+    bool find_unused = false;  // allows parameters without a gradient
+    bool every_pass = false;  // whether sharded gradients are reduced in every pass of an accumulation window
+    int in_flight = 0;        // maximum number of units with whole gradients in flight; 0 is no limit
+    // whether the engine works in the background, so that gradients arrive without a call
+    bool in_background = false;
   };
-  // All but `groups`, `world` and `options` outlive the object. `groups` says whose parameters each of
-  // `units` has. `exposed_ns` takes the time in which it waits.
+  // All arguments but `groups`, `world` and `options` must outlive the object. `groups` lists the parameters
+  // of each of `units`. The time spent waiting is added to `exposed_ns`.
   UnitReducer(const ShardedUnits& units, const std::vector<UnitGroup>& groups, const UnitOrder& order,
               const BlockSchedule& schedule, StepAnnouncement& announcement, std::int64_t& exposed_ns,
               Group world, const Options& options);
 
-  // A pass begins, at whose end gradients are combined or not; or one that leaves none (`discards`).
+  // Begins a pass. `synchronises`: its end reduces gradients. `discards`: the pass leaves no gradients.
   void begin_pass(bool synchronises, bool discards);
-  // The last pass of a window is over, and what it and those before have left is to be combined.
+  // Ends the last pass of an accumulation window: the gradients left by it and earlier passes will be
+  // reduced.
   void take_left_gradients();
-  // The last pass of the step is over: gradients that come now are none of its business.
+  // Ends the step after its last pass; later gradients are an error.
   void end_step() { in_step_ = false; }
   bool in_step() const { return in_step_; }
-  // Whether a backward pass has given gradients since begin_pass().
+  // Returns true if a backward pass has produced gradients since begin_pass().
   bool has_gradients() const { return has_gradients_; }
-  // A forward call of the unit was recorded for backward.
+  // Counts a forward call of the unit that was recorded for backward.
   void note_call(std::size_t unit) { ++progress_[unit].open_calls; }
   bool was_called(std::size_t unit) const { return progress_[unit].open_calls > 0; }
-  std::size_t called() const;  // how many units were
-  // The backward pass of a call is over; true when it was the last of its unit.
+  // Returns the number of units with recorded forward calls.
+  std::size_t called() const;
+  // Ends the backward pass of a call. Returns true if it was the last one of its unit.
   bool end_call(std::size_t unit) { return --progress_[unit].open_calls <= 0; }
-  // No more gradients of the unit come in this pass: sends off what its turn has come for.
+  // Marks the gradients of the unit as complete for this pass, and launches all units whose turn it is.
   void complete(std::size_t unit);
-  // The same of all units.
+  // Marks the gradients of all units as complete.
   void complete_all() { Reducer::complete(0, buckets()); }
   bool was_sent(std::size_t unit) const { return progress_[unit].sent; }
-  // Waits for the unit's gradients, if they were sent off.
+  // Waits for the unit's gradients, if they were launched.
   void finish(std::size_t unit) { units_[unit]->finish_gradients(/*accumulate=*/options_.every_pass); }
-  // Between the passes of an accumulation window: what was sent off is added to the shards, the rest is kept.
+  // Ends a pass within an accumulation window: launched gradients are added to the shards, others are kept.
   void finish_pass();
-  // Whether gradients of a pass that does not synchronise leave too.
+  // Returns true if passes that do not synchronise reduce gradients too.
   bool sends_every_pass() const { return options_.every_pass; }
 
-  // Which of `parameters` no rank has a gradient of, where that is no error. They keep none, so that the
-  // optimizer passes them by, as one process would. Collective; the names are in unused() from then on.
+  // Determines the parameters without a gradient on all ranks, if that is allowed; unused() then returns
+  // their names. They keep no gradient, so that the optimizer skips them as it would in one process.
+  // Collective.
   void agree_on_unused(const std::vector<ModelTensor>& parameters);
   const std::vector<std::string>& unused() const { return unused_; }
 
  private:
-  // What a pass has left of a unit.
+  // State of a unit in the current pass.
   struct Progress {
     int open_calls = 0;  // recorded forward calls whose backward pass is not over
     bool sent = false;
@@ -98,18 +103,18 @@ class UnitReducer final : private Reducer {
   const Group world_;
   const Options options_;
   const std::vector<ModelTensor> trained_;
-  std::vector<std::size_t> unit_of_;    // by number in trained_
-  std::vector<std::size_t> gradients_;  // by unit, how many complete it: where that is what does
+  std::vector<std::size_t> unit_of_;    // unit of each parameter in trained_
+  std::vector<std::size_t> gradients_;  // by unit, number of gradients that complete it; 0 if complete() does
   std::vector<Progress> progress_;      // by unit
-  std::vector<std::size_t> sent_;       // units of this pass that make_room() counts, the oldest first
+  std::vector<std::size_t> sent_;       // units of this pass that make_room() counts, oldest first
   bool in_step_ = false;
   bool has_gradients_ = false;
   bool synchronises_ = true;
   bool discards_ = false;
-  bool has_left_ = false;             // passes before have left gradients that are not combined
-  bool watches_arrival_ = false;      // the next gradient that arrives is the first of its pass
-  std::vector<std::string> missing_;  // parameters that this rank has no gradient of in this pass
-  std::vector<std::string> unused_;   // parameters that no rank has one of
+  bool has_left_ = false;             // whether earlier passes have left gradients that are not reduced
+  bool watches_arrival_ = false;      // whether the next gradient that arrives is the first of its pass
+  std::vector<std::string> missing_;  // parameters without a gradient on this rank in this pass
+  std::vector<std::string> unused_;   // parameters without a gradient on all ranks
 };
 
 }  // namespace rondo

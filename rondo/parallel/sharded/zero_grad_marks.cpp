@@ -23,7 +23,7 @@ void ZeroGradMarks::place() {
   }
 }
 
-// It takes gradients away, or writes zeros to them.
+// Detects both forms of zero_grad(): it resets gradients, or writes zeros to them.
 bool ZeroGradMarks::is_cleared(std::size_t tensor) const {
   if (tensor >= marks_.size() || !marks_[tensor].placed) return false;
   const Mark& mark = marks_[tensor];

@@ -11,19 +11,20 @@ namespace rondo {
 class Context;
 class Strategy;
 
-// Of strategy "tensor". Every rank must give the same options.
+// Options of strategy "tensor". All ranks must pass the same options.
 struct TensorOptions {
-  bool sequence_parallel = false;  // norms and dropout see a part of the sequence; gpt has that form
-  // "*.up=column,*.down=row": layers by the patterns of their paths, as ParallelRules has them. Empty: the
-  // model's own (ParallelModel).
+  bool sequence_parallel = false;  // whether norms and dropout divide the sequence; gpt supports it
+  // Styles of layers by path pattern, such as "*.up=column,*.down=row" (see ParallelRules). Empty: the
+  // model's own rules (ParallelModel).
   std::string rules = {};
 };
 
-// This folder's strategy: what it is called and can be told (without libtorch), and how it is made.
+// Registration of strategies "tensor" and "context": declarations (without libtorch) and the factory.
 struct TensorFolder {
-  using Options = TensorOptions;                   // of strategy tensor
-  static std::vector<Declaration> declarations();  // of strategy tensor
-  // Makes it: of the dimension "tensor" of the context's mesh, or of all ranks.
+  using Options = TensorOptions;                   // options of both strategies
+  static std::vector<Declaration> declarations();  // declarations of both strategies
+  // Returns a new strategy along the dimension `name` of the context's mesh, or over all ranks without a
+  // mesh.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                         const Options& options);
 };

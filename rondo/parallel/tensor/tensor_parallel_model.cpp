@@ -15,7 +15,7 @@
 namespace rondo {
 namespace {
 
-// "*.up=column,*.down=row".
+// Parses rules such as "*.up=column,*.down=row".
 std::vector<ParallelRules::Rule> parse_rules(const std::string& text) {
   std::vector<ParallelRules::Rule> rules;
   for (const std::string& entry : split(text, ',')) {
@@ -74,7 +74,7 @@ void check(const TensorOptions& options) {
 
 namespace {
 
-// This rank's and those that have the same part of the model.
+// Returns the ranks that have the same part of the model as this one, including this rank.
 std::vector<int> ranks_of_part(const Context& context) {
   for (const std::vector<int>& ranks : ranks_along(context.mesh(), {"data", "context", "expert"})) {
     if (std::find(ranks.begin(), ranks.end(), context.rank()) != ranks.end()) return ranks;
@@ -98,18 +98,18 @@ TensorParallelModel::TensorParallelModel(std::unique_ptr<PreparedModel> part, Di
       sequence_(group_along(context_, "context")) {
   set_casts(part_->casts());
   set_division({.sequence = sequence_, .classes = divided_.divided_outputs ? tensor_ : Group()});
-  // A pipeline hears all ranks of the mesh.
+  // A pipeline already announces to all ranks of the mesh.
   if (has_peers(tensor_) && size_along(context_.mesh(), "pipeline") == 1) stops_.emplace(context_.world());
 }
 
 void TensorParallelModel::start_pass(const LocalBatch& batch) {
-  // What evaluation has communicated is not the step's.
+  // Resets the timer, so that communication of an evaluation is not attributed to the step.
   if (std::exchange(step_begins_, false)) take_parallel_communication_time();
   part_->begin_step(batch);
 }
 
-// Ranks with the same samples have the same sums; a request to stop may have reached only one of them, of
-// which those that part_ tells it may be others than this rank's.
+// Ranks with the same samples have the same sums. A request to stop may have reached only one of them, and
+// part_ may announce to other ranks, so stop requests are announced to all ranks separately.
 void TensorParallelModel::announce(const StepTotals& mine) {
   StepTotals together = mine;
   if (has_peers(sequence_) && sequence_.rank() > 0) together.samples = 0;
@@ -152,7 +152,7 @@ CommunicationTimes TensorParallelModel::communication_times() const {
 }
 
 NormSum TensorParallelModel::norm_sum() {
-  NormSum of_part;  // empty: the part's parameters are whole
+  NormSum of_part;  // empty if the part's parameters are whole
   if (part_->parts().optimizes_shards()) {
     of_part = part_->parts().norm_sum();
     if (!of_part) return {};
@@ -177,7 +177,7 @@ std::vector<Shard> TensorParallelModel::in_full_model(std::vector<Shard> of_part
       continue;
     }
     const Shard& address = found->second;
-    // Of a part in blocks a box of its own would be a piece of each.
+    // A box within a part made of blocks would be a piece of each block.
     const bool fits = shard.global_sizes == address.local_sizes() &&
                       (address.blocks == 1 || shard.sizes == shard.global_sizes);
     if (!fits) {

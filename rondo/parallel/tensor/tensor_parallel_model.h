@@ -17,29 +17,29 @@
 
 namespace rondo {
 
-// The part of a model that one of the ranks has that compute a sample together.
+// One rank's part of a model that several ranks compute together.
 struct DividedModel {
-  std::map<std::string, Shard> addresses = {};  // of the divided parameters, by name, in the full ones
-  bool divided_outputs = false;                 // the first output has this rank's classes only
+  std::map<std::string, Shard> addresses = {};  // positions of divided parameters in the full ones, by name
+  bool divided_outputs = false;                 // whether the first output has this rank's classes only
 };
 
-// Leaves this rank its part of `module` along the dimensions "tensor", by the options' rules or the module's
-// own, and "context" of the mesh: it computes with that and the other ranks' from now on. All ranks have the
-// same values. Communicates nothing. Throws UsageError as parallelize() does, and for a model that says
-// nothing of such a division.
+// Reduces `module` to this rank's part along the mesh's dimensions "tensor", by the options' rules or the
+// module's own, and "context". From then on it computes together with the other ranks. All ranks must have
+// the same values. Does not communicate. Throws UsageError like parallelize(), and for a model that does not
+// define such a division.
 DividedModel divide_model(torch::nn::Module& module, const Context& context, const TensorOptions& options);
 
-// Throws UsageError for rules that are none.
+// Throws UsageError for invalid rules.
 void check(const TensorOptions& options);
 
-// A model of which every rank of a group has its part of the layers, and whose parts another prepared model
-// trains on those ranks of the other replicas that have the same: gradients are combined there. What is here
-// is between the parts and the whole: addresses of shards, the norm over all of them, outputs of which a rank
-// has some.
+// A model with layers divided among the ranks of a group. Another prepared model trains each part on the
+// ranks of the other replicas that have the same part, and reduces gradients there. This class maps parts to
+// the full model: positions of shards, the norm over all of them, and divided outputs.
 class TensorParallelModel final : public PreparedModel, private ModelParts {
  public:
-  // `part` was made of this rank's part of the model, along dimensions "data" and "context" of the context's
-  // mesh, whose dimensions "tensor" and "context" compute a sample together, or of one stage of it.
+  // `part` must have been prepared from this rank's part of the model, or of one stage of it, along the
+  // dimensions "data" and "context" of the context's mesh. Ranks along "tensor" and "context" compute a
+  // sample together.
   TensorParallelModel(std::unique_ptr<PreparedModel> part, DividedModel divided, Context context);
 
   torch::nn::Module& module() override { return part_->module(); }
@@ -54,11 +54,11 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
  private:
   void start_pass(const LocalBatch& batch) override;
   void finish_pass() override;
-  // Each parameter counts once, wherever its parts and copies are.
+  // Counts each parameter once, independent of the number of its parts and copies.
   double clip_combined(double max_norm) override { return clip_shards(shards(), group(), max_norm); }
   void apply_step(torch::optim::Optimizer& optimizer) override { part_->step(optimizer); }
 
-  // ModelParts. After unshard() this rank's part is whole.
+  // ModelParts. After unshard() this rank's part is complete.
   void flush_for(ForwardPasses passes) override { part_->parts().flush_for(passes); }
   void take_values(NewValues values) override { part_->parts().take_values(values); }
   PartsTraits traits() const override;
@@ -75,9 +75,9 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
   Context context_;
   Group tensor_;
   Group sequence_;                         // ranks that divide the sequence
-  std::optional<StepAnnouncement> stops_;  // of all ranks; empty where part_ hears those of all
-  bool step_begins_ = true;                // the next begin_step() is a step's first
-  Duration communication_ = {};            // between parts, in the last step
+  std::optional<StepAnnouncement> stops_;  // for all ranks; empty if part_ already announces to all ranks
+  bool step_begins_ = true;                // whether the next begin_step() is the first of a step
+  Duration communication_ = {};            // time of communication between parts in the last step
 };
 
 }  // namespace rondo

@@ -16,7 +16,7 @@
 namespace rondo {
 namespace {
 
-// What trains one replica: ranks along "context" have the same parameters.
+// Returns the strategy for one replica; ranks along "context" have the same parameters.
 std::unique_ptr<Strategy> strategy_of_parts(const Context& meshed) {
   if (size_along(meshed.mesh(), "context") == 1)
     return std::make_unique<OneDevice>(meshed.within(meshed.group("data")));

@@ -24,7 +24,7 @@
 namespace rondo {
 namespace {
 
-// A collective that the thread below completes.
+// A collective that the engine's thread completes.
 class TorusWork final : public c10d::Work {
  public:
   TorusWork(OperationKind operation, Reduction reduction, DenseTensor tensor)
@@ -43,8 +43,8 @@ class TorusWork final : public c10d::Work {
   DenseTensor tensor_;
 };
 
-// Collectives of one rank over a torus, one after the other, in a thread of its own: those that communication
-// hooks need.
+// An engine for communication hooks that runs collectives of one rank over a torus, one after the other, in
+// its own thread.
 class TorusEngine final : public c10d::Backend {
  public:
   TorusEngine(const Context& context, const Torus& torus)
@@ -67,13 +67,13 @@ class TorusEngine final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "torus"; }
 
-  // SUM or AVG of one tensor a rank, in place.
+  // All-reduces one tensor per rank in place, with SUM or AVG.
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
     const bool averages = options.reduceOp == c10d::ReduceOp::AVG;
     return start(OperationKind::all_reduce, averages ? Reduction::average : Reduction::sum, tensors.front());
   }
-  // Of bytes on the CPU.
+  // Gathers bytes on the CPU.
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& outputs, at::Tensor& input,
                                                  const c10d::AllgatherOptions& /*options*/) override {
     outputs.narrow(0, getRank() * input.numel(), input.numel()).copy_(input);
@@ -89,7 +89,7 @@ class TorusEngine final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> start(OperationKind operation, Reduction reduction,
                                        const at::Tensor& tensor) {
-    // On the caller's stream, which has the gradients: a copy of a device's tensor, where it is one.
+    // Runs on the caller's stream, which produces the gradients; copies a device's tensor to the CPU.
     auto work = c10::make_intrusive<TorusWork>(operation, reduction, dense(tensor, "all_reduce", true));
     {
       const std::lock_guard lock(mutex_);
@@ -140,14 +140,14 @@ class TorusEngine final : public c10d::Backend {
 
   Context context_;
   Torus torus_;
-  Group group_;  // of its own: the world's runs other collectives meanwhile
+  Group group_;  // separate group, because the world's group runs other collectives meanwhile
   PointToPointChannel channel_;
   std::map<std::tuple<OperationKind, Reduction, DType, std::size_t>, std::unique_ptr<collective::Executor>>
       executors_;
   std::mutex mutex_;  // protects waiting_
   std::condition_variable wakeup_;
   std::deque<c10::intrusive_ptr<TorusWork>> waiting_;
-  std::jthread thread_;  // last, so that it ends before what it uses
+  std::jthread thread_;  // last member, so that the thread ends before the members it uses
 };
 
 }  // namespace

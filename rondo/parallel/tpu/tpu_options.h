@@ -12,19 +12,19 @@ namespace rondo {
 class Context;
 class Strategy;
 
-// Of strategy "tpu".
+// Options of strategy "tpu".
 struct TpuOptions : DdpOptions {
-  // Rows and columns of the torus of ranks, "2x4"; auto: those of TPU_TOPOLOGY where it is of as many chips
-  // as there are ranks, else as square as the ranks allow.
+  // Rows and columns of the torus of ranks, such as "2x4", or "auto": see find_torus().
   std::string torus = "auto";
-  std::string codec = "none";  // how float32 gradients travel, a name for collective::make_codec
+  std::string codec = "none";  // codec of float32 gradients, a name for collective::make_codec()
 };
 
-// This folder's strategies: what they are called and can be told (without libtorch), and how one is made.
+// Registration of strategy "tpu": declarations (without libtorch) and the factory.
 struct TpuFolder {
-  using Options = TpuOptions;                      // of strategy tpu
-  static std::vector<Declaration> declarations();  // of strategy tpu
-  // Makes the strategy. Throws UsageError for a torus of another number of ranks than the job, naming both.
+  using Options = TpuOptions;                      // options of strategy "tpu"
+  static std::vector<Declaration> declarations();  // declarations of strategy "tpu"
+  // Returns a new strategy. Throws UsageError with both numbers for a torus of another number of ranks than
+  // the job's.
   static std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                         const Options& options);
 };

@@ -7,7 +7,7 @@
 namespace rondo {
 namespace {
 
-// Strategy "tpu": what ddp computes, with gradients that travel over a torus of ranks.
+// Strategy "tpu": computes the same as ddp, with gradients reduced over a torus of ranks.
 class TpuStrategy final : public DdpStrategy {
  public:
   TpuStrategy(const Context& context, const DdpStrategyOptions& buckets, const std::string& torus,

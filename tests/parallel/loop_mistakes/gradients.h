@@ -7,7 +7,7 @@
 
 namespace rondo::testing::loop_mistakes {
 
-// Gradients that are clipped or read in the wrong place.
+// Mistakes in clipping or reading gradients.
 inline std::vector<Mistake> mistakes_of_gradients() {
   constexpr double kNorm = 0.05;
   const auto clipped = [](Alone& a) {
@@ -49,7 +49,8 @@ inline std::vector<Mistake> mistakes_of_gradients() {
        clipped_by(kUnread,
                   [](Program& p) { torch::nn::utils::clip_grad_norm_(p.model->parameters(), kNorm); }),
        clipped,
-       // Between hosts ddp's gradients are not there yet: nobody was to read them.
+       // Between hosts ddp's gradients are not ready yet, because the loop declared that it does not read
+       // them.
        [](const Program& p) { return p.shards() || !p.between_hosts; }},
       {"torch's clip_grad_norm_ of this rank's shards",
        {"clip_grad_norm_"},

@@ -18,7 +18,7 @@ inline double sum_of(const std::vector<at::Tensor>& parameters) {
   return sum;
 }
 
-// The model read or changed between steps, prepared twice, thawed.
+// The model is read or changed between steps, prepared twice, or unfrozen.
 inline std::vector<Mistake> mistakes_of_models() {
   const auto seen_between_steps = [](const std::function<void(Program&, int)>& look) {
     return [look](Program& p) {

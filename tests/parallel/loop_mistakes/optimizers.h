@@ -15,7 +15,7 @@ inline std::vector<at::Tensor> half(const std::vector<at::Tensor>& parameters, b
                 : std::vector<at::Tensor>(trained.begin(), middle);
 }
 
-// Optimizers of the wrong parameters, and steps past the strategy.
+// Optimizers of the wrong parameters, and steps that bypass the strategy.
 inline std::vector<Mistake> mistakes_of_optimizers() {
   return {
       {"an optimizer of the model's own parameters",
@@ -212,7 +212,8 @@ inline std::vector<Mistake> mistakes_of_optimizers() {
            p.prepared->step(*of_other);
          });
        },
-       // Its parameters have no gradients, so one process trains nothing; gradients of this one are cleared.
+       // Its parameters have no gradients, so one process trains nothing, and this model's gradients are
+       // cleared.
        does_nothing},
       {"the optimizer of a prepared model that was destroyed",
        {"prepared->module().parameters()"},

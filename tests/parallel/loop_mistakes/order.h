@@ -4,7 +4,7 @@
 
 namespace rondo::testing::loop_mistakes {
 
-// Calls of a step that are missing, too many or in another order.
+// Calls of a step that are missing, repeated or in the wrong order.
 inline std::vector<Mistake> mistakes_of_order() {
   return {
       {"finish_backward() forgotten",

@@ -4,7 +4,7 @@
 
 namespace rondo::testing::loop_mistakes {
 
-// Several backward passes in a step, and gradients that are left from another.
+// Several backward passes in a step, and gradients left over from another step.
 inline std::vector<Mistake> mistakes_of_passes() {
   const auto two_losses = [](Alone& a) {
     each_step([&](int step) {
@@ -98,7 +98,7 @@ inline std::vector<Mistake> mistakes_of_passes() {
          });
        },
        nullptr,
-       // Shards have no gradients then, and nothing tells this from a long window.
+       // Shards have no gradients then, so this cannot be distinguished from a long window.
        [](const Program& p) { return !p.shards() && !p.between_hosts; }},
       {"finish_backward() after every pass of a window",
        {"finish_backward()"},

@@ -17,10 +17,10 @@
 #include "tests/parallel/sharded/layers.h"
 #include "tests/parallel/small_models.h"
 
-// A training loop of one's own with a mistake in it, on ranks and in one process.
+// Training loops written by a user, with a mistake in each, on ranks and in one process.
 namespace rondo::testing::loop_mistakes {
 
-// Units between two layers that no unit holds, and a frozen layer.
+// A model with units between two layers outside of units, and a frozen layer.
 struct LoopNetImpl : torch::nn::Module {
   LoopNetImpl() {
     input = register_module("input", torch::nn::Linear(6, 5));
@@ -50,7 +50,7 @@ inline constexpr std::int64_t kJointSamples = 4;
 
 inline Batch joint_of(int step) { return joint_batch(kJointSamples, static_cast<std::uint64_t>(step)); }
 
-// The program of one process. `seen` are figures that the loop looks at.
+// The same program in one process. `seen` holds figures that the loop reads.
 struct Alone {
   Alone() : optimizer(make_sgd(model->parameters())) {}
   at::Tensor loss(int step) {
@@ -102,13 +102,13 @@ struct Program {
     finish();
     update();
   }
-  // The loss of the joint batch, which each rank computes for itself.
+  // Records the loss of the joint batch, which each rank computes by itself.
   void see_loss(int step) {
     const at::NoGradGuard no_grad;
     const Batch batch = joint_of(step);
     seen.push_back(mean_loss(model(batch.input), batch).item<double>());
   }
-  // On one host ranks write what others read.
+  // Waits for all ranks on one host, where ranks write parameters that others read.
   void meet() {
     if (!between_hosts) barrier(context.world());
   }
@@ -122,15 +122,15 @@ struct Program {
   std::unique_ptr<PreparedModel> prepared;
   SharedOptimizer optimizer;
   std::vector<double> seen;
-  bool is_over = false;  // the program leaves: nothing of it is compared
+  bool is_over = false;  // set when the program ends early: no results are compared
 };
 
 struct Mistake {
   std::string name;
-  // An error is right when its text has one of these: calls and fields of rondo.
+  // Calls and fields of rondo, one of which an error's message must contain.
   std::vector<std::string> named;
   std::function<void(Program&)> program;
-  // The right result where there is no error; null: only an error is right.
+  // Expected result if there is no error; null: an error is required.
   std::function<void(Alone&)> alone = nullptr;
   std::function<bool(const Program&)> applies = nullptr;  // null: everywhere
 };

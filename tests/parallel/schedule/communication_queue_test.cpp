@@ -22,7 +22,7 @@
 namespace rondo::communication_queue_test {
 namespace {
 
-// A message that the test ends, and that tells when somebody waits for it.
+// A message that the test completes; it reports when a call waits for it.
 class Delivery final : public c10d::Work {
  public:
   void arrive() { finish(); }
@@ -60,7 +60,7 @@ TEST(CommunicationQueue, WithoutALeaderEverythingStartsInItsOrder) {
   EXPECT_EQ(started, (std::vector<std::string>{"a", "b"}));
 }
 
-// Gloo frees the copies that it makes for a message only after the waiting rank goes on.
+// Attributes the memory of messages because Gloo frees its copies only after the waiting rank has continued.
 TEST(CommunicationQueue, WhatAnEngineTakesForAMessageIsMemoryOfCommunication) {
   track_cpu_allocations();
   const auto of = [](MemoryCategory category) {
@@ -105,7 +105,7 @@ TEST(CommunicationQueue, APlanKeepsBlocksBackUntilTheirSlot) {
 TEST(CommunicationQueue, WhatSomebodyWaitsForGoesBeforeItsSlot) {
   std::vector<std::string> started;
   CommunicationQueue queue(make_policy({"plan"}), {}, nullptr);
-  // Of less urgency than what comes after it.
+  // Has lower priority than the block after it.
   const auto before = queue.submit(planned("reduce", 9, 1, started));
   CommunicationBlock behind = planned("gather", 9, 0, started);
   behind.after = before;
@@ -141,7 +141,8 @@ TEST(CommunicationQueue, RandomIsTheSameOrderForASeedAndAnotherForAnother) {
   EXPECT_NE(order(1), order(2));
 }
 
-// Blocks of three messages each; message `early` has arrived before anybody asks, as it may on one rank only.
+// Starts blocks of three messages each. Message `early` completes before anything polls, as may happen on one
+// rank only.
 std::vector<std::string> starts_of_rounds(const std::string& early) {
   std::vector<std::string> started;
   std::map<std::string, c10::intrusive_ptr<Delivery>> works;
@@ -188,7 +189,7 @@ TEST(CommunicationQueue, ABlockThatCannotStartIsNamed) {
   testing::expect_facts(message, {"reduce_scatter", "'h.3'", "no cable"});
 }
 
-// What the leader's rank starts, all start, and what is needed first overtakes.
+// All ranks start the blocks that the leader starts, and urgent blocks overtake others.
 TEST(CommunicationQueue, WithALeaderRanksStartInOneOrderAndPriorityOvertakes) {
   std::mutex mutex;
   std::vector<std::vector<std::string>> orders;
@@ -212,12 +213,12 @@ TEST(CommunicationQueue, WithALeaderRanksStartInOneOrderAndPriorityOvertakes) {
   EXPECT_EQ(orders[0], orders[1]);
   EXPECT_EQ(orders[0], orders[2]);
   ASSERT_EQ(orders[0].size(), 20U);
-  // There is room for two; the last is the most urgent of those that wait.
+  // There is room for two blocks; the last one is the most urgent of those that wait.
   const auto place = std::find(orders[0].begin(), orders[0].end(), "19") - orders[0].begin();
   EXPECT_LT(place, 19);
 }
 
-// The leader's thread has failed or its rank has left, which the others hear as an orderly end.
+// The leader's thread has failed or its rank has left; the other ranks see an orderly end.
 TEST(CommunicationQueue, ABlockThatTheLeaderNeverOrdersIsAnErrorThatNamesIt) {
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     std::vector<std::string> started;
@@ -243,8 +244,8 @@ TEST(CommunicationQueue, ABlockThatTheLeaderNeverOrdersIsAnErrorThatNamesIt) {
   });
 }
 
-// A block fills the window until both others are queued, so that the policy chooses between them: the more
-// urgent one goes first unless it comes after the other, which must then be finished.
+// A block fills the window until both others are queued, so that the policy chooses between them. The more
+// urgent one starts first, unless it must come after the other, which must then be finished.
 TEST(CommunicationQueue, ABlockThatComesAfterAnotherWaitsForItAndElseUrgencyDecides) {
   for (const bool comes_after : {true, false}) {
     testing::run_ranks("gloo", 2, [&](const Group& group) {
@@ -262,7 +263,7 @@ TEST(CommunicationQueue, ABlockThatComesAfterAnotherWaitsForItAndElseUrgencyDeci
       std::vector<std::string> expected{"busy", "urgent", "less urgent"};
       if (comes_after) {
         std::swap(expected[1], expected[2]);
-        // The thread that starts blocks stands still for it.
+        // The thread that starts blocks waits for it.
         ASSERT_EQ(first->awaited().wait_for(std::chrono::seconds(60)), std::future_status::ready);
         EXPECT_EQ(started, (std::vector<std::string>{"busy", "less urgent"}));
       }
@@ -274,7 +275,7 @@ TEST(CommunicationQueue, ABlockThatComesAfterAnotherWaitsForItAndElseUrgencyDeci
   }
 }
 
-// A message whose engine tells when it ends, which may be long before somebody asks.
+// A message whose engine reports its end, possibly long before it is polled.
 class ToldDelivery final : public c10d::Work {
  public:
   ToldDelivery() : future_(c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get())) {}

@@ -13,12 +13,12 @@ namespace rondo::leader_test {
 namespace {
 
 TEST(Leader, AnIdleOneIsHeardToBeAlive) {
-  // Its words may be late by most of this on a busy machine.
+  // On a busy machine heartbeats may be late by most of this time.
   constexpr auto patience = std::chrono::seconds(12);
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     Leader leader(group, patience);
     if (leader.leads()) {
-      // As in a long evaluation: nothing to start for longer than the others wait for a word.
+      // Simulates a long evaluation: nothing to start for longer than the others' patience.
       std::promise<void> never;
       never.get_future().wait_for(patience * 5 / 4);
       leader.publish(5);
@@ -34,7 +34,7 @@ TEST(Leader, ASilentOneIsNamed) {
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     static std::promise<void> given_up;
     if (group.rank() == 0) {
-      // Its host hangs: the connection stands, and no word comes.
+      // Simulates a hanging host: the connection is open, but no message arrives.
       given_up.get_future().wait_for(std::chrono::seconds(60));
       return;
     }
@@ -53,7 +53,7 @@ TEST(Leader, IsNotHeldByOneThatTakesNoWord) {
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     static std::promise<void> ended;
     if (group.rank() == 1) {
-      // It hangs: the connection stands, and it receives nothing until the leader has ended.
+      // Simulates a hanging rank: the connection is open, but nothing is received until the leader has ended.
       ended.get_future().wait();
       return;
     }

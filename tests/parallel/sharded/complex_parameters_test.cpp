@@ -11,15 +11,15 @@
 namespace rondo::testing::complex_parameters_test {
 namespace {
 
-// Real and complex weights, as of a layer in the frequency domain.
+// A model with real and complex weights, like a layer in the frequency domain.
 struct SpectralImpl : torch::nn::Module {
   SpectralImpl() {
-    // A generator of its own: ranks are threads, which share the default one.
+    // Uses its own generator, because ranks are threads that share the default one.
     const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
     weight = register_parameter("weight", torch::randn({5, 3}, generator, at::kComplexDouble));
     scale = register_parameter("scale", torch::randn({5}, generator, at::kDouble));
   }
-  // A loss that is the mean over the samples.
+  // Returns a loss that is the mean over the samples.
   at::Tensor forward(const at::Tensor& x) {
     return ((at::matmul(x.to(at::kComplexDouble), weight.t()).abs() - scale).square()).sum(1).mean();
   }
@@ -30,7 +30,7 @@ TORCH_MODULE(Spectral);
 
 constexpr std::int64_t kSamples = 4;
 
-// The parameters after some steps, and the last norm before clipping.
+// Parameters after some steps, and the last norm before clipping.
 struct Trained {
   std::vector<at::Tensor> parameters;
   double norm = 0;
@@ -60,7 +60,7 @@ Trained train(Context& context, const std::string& strategy_name) {
   return result;
 }
 
-// torch's own clip_grad_norm_ is what one process clips with.
+// One process clips with torch's own clip_grad_norm_.
 TEST(ComplexParameters, AreClippedAsInOneProcess) {
   Trained alone;
   run_ranks(1, "native", [&](Context& context) { alone = train(context, "one_device"); });

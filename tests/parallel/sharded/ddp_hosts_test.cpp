@@ -1,4 +1,4 @@
-// Strategy ddp between hosts: in which pieces gradients leave, and when.
+// Strategy ddp between hosts: sizes and times of the reduced pieces.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
@@ -17,7 +17,7 @@ constexpr std::int64_t kWidth = 64;
 constexpr std::size_t kLayers = 8;
 constexpr std::uint64_t kLayerBytes = (kWidth * kWidth + kWidth) * sizeof(float);
 
-// Linear layers, as units or without any, of which it can leave one out.
+// Linear layers, with or without units, one of which can be left out.
 struct TowerImpl : torch::nn::Module {
   explicit TowerImpl(bool has_units, at::ScalarType dtype) {
     for (std::size_t i = 0; i < kLayers; ++i) {
@@ -31,7 +31,7 @@ struct TowerImpl : torch::nn::Module {
     to(dtype);
     fill_parameters(*this, 5);
   }
-  // Notes when the backward pass has come to the first layer.
+  // Records the time at which the backward pass reaches the first layer.
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor value = x;
     for (std::size_t i = 0; i < kLayers; ++i) {
@@ -54,8 +54,8 @@ at::Tensor tower_loss(Tower& model, int rank, int step) {
   return model->forward(random_tensor({4, kWidth}, seed, dtype)).pow(2).mean();
 }
 
-// What a step over two hosts sent of gradients on rank 0, in order, and when its backward pass came to the
-// first layer.
+// Reductions of a step over two hosts on rank 0, in order, and the time at which the backward pass reached
+// the first layer.
 struct Sent {
   std::vector<TraceSpan> gradients;
   std::int64_t first_layer_ns = 0;
@@ -99,7 +99,7 @@ class DdpBetweenHosts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DdpBetweenHosts, AModelWithoutUnitsSendsABucketAsSoonAsItIsFull) {
   DdpStrategyOptions options;
-  options.bucket_bytes = KiB(16);  // the weights of a layer; its bias comes first
+  options.bucket_bytes = KiB(16);  // holds the weights of a layer; its bias comes first
   const Sent sent = gradients_of_a_step(GetParam(), /*has_units=*/false, options);
   ASSERT_EQ(sent.gradients.size(), kLayers);
   for (const TraceSpan& span : sent.gradients) EXPECT_EQ(*span.bytes, kLayerBytes);
@@ -130,7 +130,7 @@ TEST_P(DdpBetweenHosts, ACodecHasTheBucketsAskedForDuringBackward) {
   }
 }
 
-// Gradients that are looked at after each backward pass or left to the next step, in windows or not.
+// Gradients are read after each backward pass or left to the next step, in windows or not.
 TEST_P(DdpBetweenHosts, BucketsOfAModelWithoutUnitsTrainAsOneProcess) {
   constexpr int steps = 4;
   Tower alone(/*has_units=*/false, at::kDouble);
@@ -169,7 +169,7 @@ TEST_P(DdpBetweenHosts, BucketsOfAModelWithoutUnitsTrainAsOneProcess) {
   }
 }
 
-// A parameter that nobody uses holds its bucket and those behind it back, and keeps no gradient.
+// An unused parameter delays its bucket and later ones, and keeps no gradient.
 TEST_P(DdpBetweenHosts, ABucketWithoutAGradientIsAnErrorThatNamesItOrIsPassedBy) {
   for (const bool may_miss : {false, true}) {
     run_ranks(2, GetParam(),
@@ -197,10 +197,11 @@ TEST_P(DdpBetweenHosts, ABucketWithoutAGradientIsAnErrorThatNamesItOrIsPassedBy)
   }
 }
 
-// Which layer a rank leaves out in a pass; passes are counted over all steps.
+// Returns the layer that a rank leaves out in a pass; passes are counted over all steps.
 using LeftOut = std::function<std::optional<std::size_t>(int rank, int pass)>;
 
-// Steps of `passes` passes on two hosts train as one process does, whether gradients are read or not.
+// Checks that steps of `passes` passes on two hosts train like one process, whether gradients are read or
+// not.
 void expect_training_as_alone(const std::string& engine, int passes, const DdpStrategyOptions& options,
                               const LeftOut& left_out) {
   constexpr int steps = 5;

@@ -42,7 +42,7 @@ TEST(FlatLayout, EveryElementHasOnePlaceAndOneOwner) {
         if (slice.of_parameter.size() == 0) continue;
         EXPECT_EQ(slice.of_parameter.begin, covered);
         covered = slice.of_parameter.end;
-        // The slice's place in the shard is its place in the flat buffer.
+        // The slice's offset in the shard matches its position in the flat buffer.
         EXPECT_EQ(layout.shard(rank).begin + slice.in_shard, place.begin + slice.of_parameter.begin);
       }
       EXPECT_EQ(covered, shape.parameters[i]);

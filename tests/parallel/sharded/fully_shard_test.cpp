@@ -1,5 +1,5 @@
-// fully_shard(): a loop of forward, backward and step gives what strategy zero1 to zero3 gives bit for bit,
-// and what one process gives; mistakes are named.
+// fully_shard(): a loop of forward, backward and step has the same result as strategies zero1 to zero3 bit
+// for bit, and as one process. Mistakes are named.
 #include "rondo/parallel/sharded/fully_shard.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): the oracle of sharded strategies
 using testing::Batch;
 
-constexpr std::int64_t kSamples = 12;  // of a joint batch
+constexpr std::int64_t kSamples = 12;  // number in a joint batch
 
 std::vector<at::Tensor> full_parameters(FullyShardedModel& fsdp, const Layers& model,
                                         const Context& context) {
@@ -30,7 +30,7 @@ std::vector<at::Tensor> full_parameters(FullyShardedModel& fsdp, const Layers& m
   return result;
 }
 
-// A model that rank 0 gives its weights, sharded, with the optimizer of train_alone().
+// A sharded model with rank 0's weights, and the optimizer of train_alone().
 struct Sharded {
   Sharded(const Context& of_ranks, const FullyShardOptions& options)
       : context(of_ranks),
@@ -133,7 +133,7 @@ TEST_P(FullyShard, WeighsRanksByTheirSamples) {
   });
 }
 
-// Evaluations between steps see the weights of the last step, and change nothing.
+// Evaluations between steps see the weights of the last step, and do not change them.
 TEST_P(FullyShard, EvaluatesBetweenSteps) {
   const TrainingPlan plan{.steps = 3, .samples = kSamples};
   const std::vector<at::Tensor> alone = train_alone(plan);
@@ -145,7 +145,7 @@ TEST_P(FullyShard, EvaluatesBetweenSteps) {
       const at::NoGradGuard no_grad;
       const at::Tensor together = sharded.fsdp.forward(sharded.model, batch.input);
       sharded.fsdp.unshard();
-      // Each rank by itself.
+      // Only rank 0 evaluates.
       at::Tensor own = together;
       if (context.rank() == 0) own = sharded.fsdp.forward(sharded.model, batch.input);
       EXPECT_TRUE(torch::equal(own, together));
@@ -219,7 +219,7 @@ TEST_P(FullyShard, NamesMistakesOfTheLoop) {
   });
 }
 
-// What is called: a holder, a pointer, the module itself, a function of it; outputs of several tensors.
+// Covers a holder, a pointer, the module itself, and a function that calls it; outputs of several tensors.
 TEST(FullyShardArguments, ModelsOfEveryForm) {
   run_ranks(1, "native", [](Context& context) {
     torch::nn::Sequential model(torch::nn::Linear(3, 2), torch::nn::Tanh());

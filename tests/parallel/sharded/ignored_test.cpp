@@ -1,4 +1,5 @@
-// Parameters that a strategy by unit is told to ignore: each rank has its own, whole, and trains it itself.
+// Parameters that a strategy by unit ignores: they stay whole and local to each rank, which trains them
+// itself.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -11,7 +12,7 @@
 namespace rondo::testing::ignored_test {
 namespace {
 
-// A root and a unit, each with a parameter of the rank's own: the root's has another shape on every rank.
+// A root and a unit with a local parameter each. The root's has another shape on every rank.
 struct OwnPartsImpl : torch::nn::Module {
   explicit OwnPartsImpl(int rank) {
     input = register_module("input", torch::nn::Linear(6, 4));
@@ -38,12 +39,12 @@ bool is_own(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What the rank has after some steps: shared parameters are trained by the strategy's optimizer, its own ones
-// by another.
+// Returns the rank's parameters after some steps. The strategy's optimizer trains shared parameters, another
+// optimizer the local ones.
 std::vector<at::Tensor> train(Context& context, const std::string& strategy_name) {
   ShardedOptions options;
   options.ignored = own_names();
-  options.shard_ranks = 2;  // of hsdp
+  options.shard_ranks = 2;  // used by hsdp
   DdpOptions buckets;
   buckets.ignored = own_names();
   const auto strategy = make_strategy(strategy_name, context, options, buckets);
@@ -54,7 +55,7 @@ std::vector<at::Tensor> train(Context& context, const std::string& strategy_name
     if (!is_own(parameter.name)) {
       shared.push_back(parameter.tensor);
     } else {
-      EXPECT_EQ(strategy_name, "ddp") << parameter.name;  // which gives the user's own module
+      EXPECT_EQ(strategy_name, "ddp") << parameter.name;  // ddp returns the user's own module
     }
   }
   torch::optim::AdamW optimizer(shared, torch::optim::AdamWOptions(1e-2).weight_decay(0.1));

@@ -1,4 +1,4 @@
-// Gradients that are reduced where they are go through the model's queue, as those do that are copied.
+// Gradients that are reduced in place pass through the model's queue, as copied ones do.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -11,10 +11,11 @@
 #include "tests/parallel/small_models.h"
 #include "tests/parallel/strategy_told.h"
 
-// A model of units and its training in one process and on many ranks: the oracle of every sharded strategy.
+// A model of units, and its training in one process and on several ranks: the reference for all sharded
+// strategies.
 namespace rondo::testing {
 
-// x + tanh(linear(x) + shift), a unit's worth of work.
+// Computes x + tanh(linear(x) + shift), the work of one unit.
 struct ResidualImpl : torch::nn::Module {
   explicit ResidualImpl(std::int64_t width, const at::Tensor& shared_shift = {}) : linear(width, width) {
     register_module("linear", linear);
@@ -26,8 +27,8 @@ struct ResidualImpl : torch::nn::Module {
 };
 TORCH_MODULE(Residual);
 
-// Units in a row; a parameter that two of them share; a unit that is called twice; a parameter that nothing
-// uses, and with `has_spare` a unit that nothing calls; a frozen parameter; a root around them.
+// Consecutive units, of which two share a parameter and one is called twice; an unused parameter, and with
+// `has_spare` an unused unit; a frozen parameter; a root around them.
 struct LayersImpl : torch::nn::Module {
   explicit LayersImpl(std::int64_t width = 7, bool has_spare = false) {
     input = register_module("input", torch::nn::Linear(6, width));
@@ -65,7 +66,7 @@ inline std::unique_ptr<torch::optim::Optimizer> make_adamw(const torch::nn::Modu
                                                torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
 }
 
-// What training on all samples in one process gives.
+// Returns the parameters after training on all samples in one process.
 inline std::vector<at::Tensor> train_alone(const TrainingPlan& plan, std::int64_t width = 7) {
   Layers model(width);
   const auto optimizer = make_adamw(*model);
@@ -81,7 +82,7 @@ inline std::vector<at::Tensor> train_alone(const TrainingPlan& plan, std::int64_
   return result;
 }
 
-// `plan` on this rank's share of each joint batch.
+// Runs `plan` on this rank's share of each joint batch.
 inline void train_steps(const Context& context, PreparedModel& prepared, Layers& model,
                         torch::optim::Optimizer& optimizer, const TrainingPlan& plan) {
   const std::int64_t share = plan.samples / context.world_size();
@@ -125,13 +126,13 @@ struct RankTraining {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
-// The same on the ranks of `context`; every rank's result is the whole model.
+// Trains on the ranks of `context` and returns the whole model on every rank.
 inline std::vector<at::Tensor> train_on_ranks(Context& context, const std::string& strategy_name,
                                               const ShardedOptions& options, const TrainingPlan& plan,
                                               std::int64_t width = 7) {
   const auto strategy = make_strategy(strategy_name, context, options);
   Layers model(width);
-  // Ranks begin with different weights; rank 0's count.
+  // Ranks begin with different weights; rank 0's are used.
   if (context.rank() > 0) fill_parameters(*model, 99);
   const auto prepared = strategy->prepare(model.ptr());
   const auto optimizer = make_adamw(prepared->module());

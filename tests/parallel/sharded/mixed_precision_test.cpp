@@ -8,14 +8,14 @@
 #include "rondo/strategy/summon_full_params.h"
 #include "tests/parallel/sharded/layers.h"
 
-// Units that compute and communicate in other dtypes than their weights have. The models of these tests are
+// Units that compute and communicate in other dtypes than those of their weights. The models here are
 // float64, so float32 is the low-precision dtype.
 namespace rondo::testing::mixed_precision_test {
 namespace {
 
 const MixedPrecisionPolicy kNarrow{
     .param_dtype = at::kFloat, .reduce_dtype = at::kDouble, .output_dtype = at::kDouble};
-constexpr double kNarrowTolerance = 2e-5;  // of weights of about 0.3 after 8 steps
+constexpr double kNarrowTolerance = 2e-5;  // for weights of about 0.3 after 8 steps
 
 ShardedOptions options_with(const MixedPrecisionPolicy& policy) {
   ShardedOptions options;
@@ -26,7 +26,7 @@ ShardedOptions options_with(const MixedPrecisionPolicy& policy) {
   return options;
 }
 
-// The master weights after training, on every rank.
+// Returns the master weights after training, on every rank.
 std::vector<at::Tensor> train_masters(Context& context, const std::string& strategy_name,
                                       const ShardedOptions& options, const TrainingPlan& plan) {
   const auto strategy = all_strategies().make(strategy_name, context, options);
@@ -52,7 +52,7 @@ TEST(MixedPrecision, RanksComputeWhatOneProcessDoesWithTheSameCasts) {
        {TrainingPlan{}, TrainingPlan{.steps = 4, .accumulate = 2, .clip_norm = 0.5}}) {
     const std::vector<at::Tensor> expected = train_masters_alone(kNarrow, plan);
     EXPECT_EQ(expected.front().scalar_type(), at::kDouble);
-    // Something was computed in float32.
+    // Checks that something was computed in float32.
     std::vector<at::Tensor> exact = train_masters_alone({}, plan);
     EXPECT_GT(largest_difference(expected, exact), 1e-9);
     EXPECT_LT(largest_difference(expected, exact), kNarrowTolerance);
@@ -67,7 +67,7 @@ TEST(MixedPrecision, RanksComputeWhatOneProcessDoesWithTheSameCasts) {
   }
 }
 
-// Gradients of a unit travel in param_dtype where no reduce_dtype is given.
+// Gradients of a unit are reduced in param_dtype if no reduce_dtype is given.
 TEST(MixedPrecision, EveryPartOfAPolicyMayBeLeftOut) {
   const std::vector<MixedPrecisionPolicy> policies = {
       {.param_dtype = at::kFloat, .output_dtype = at::kDouble},
@@ -96,7 +96,7 @@ TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
     EXPECT_EQ(model->layers[0]->linear->weight.scalar_type(), at::kBFloat16);
     EXPECT_EQ(prepared->module().parameters().front().scalar_type(), at::kDouble);
     prepared->begin_step({.samples = 1});
-    // A unit casts what it is given, and without output_dtype gives what comes.
+    // A unit casts its inputs, and without output_dtype does not cast its outputs.
     EXPECT_EQ(model->layers[0](at::zeros({1, 7}, at::kDouble)).scalar_type(), at::kBFloat16);
     prepared->finish_backward();
     {
@@ -112,14 +112,14 @@ TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
   });
 }
 
-// What this rank's optimizer changes.
+// Returns the values that this rank's optimizer updates.
 at::Tensor optimized_values(PreparedModel& model) {
   std::vector<at::Tensor> parts;
   for (const at::Tensor& part : model.module().parameters()) parts.push_back(part.detach().flatten());
   return at::cat(parts);
 }
 
-// The infinite gradient is one rank's, and in the shard of one rank.
+// Only one rank's gradient is infinite, and only in the shard of one rank.
 TEST(MixedPrecision, AnInfiniteGradientOfOneRankIsSkippedByAll) {
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [&](Context& context) {
@@ -151,8 +151,7 @@ TEST(MixedPrecision, AnInfiniteGradientOfOneRankIsSkippedByAll) {
   }
 }
 
-// One element of one gradient, so that after its reduction one rank's shard has it and the others know of
-// nothing.
+// Only one element of one gradient overflows, so that after the reduction only one rank's shard has it.
 TEST(MixedPrecision, AnOverflowInTheShardOfOneRankIsSkippedByAll) {
   for (const std::string backend : {"native", "gloo"}) {
     for (const std::string strategy_name : {"zero1", "zero2", "zero3"}) {

@@ -20,7 +20,7 @@ ShardedOptions options_with(const std::filesystem::path& directory) {
   return options;
 }
 
-// Ranks are threads with memory trackers of their own.
+// Returns the sum over ranks, which are threads with separate memory trackers.
 std::uint64_t file_bytes_of_all_ranks() {
   std::uint64_t bytes = 0;
   any_replica_tracker([&](MemoryTracker& tracker) { return bytes += tracker.file_bytes(), false; });
@@ -69,7 +69,7 @@ TEST(Offload, StateAndShardsAreInFilesAndNotInMemory) {
         prepared->step(*optimizer);
       }
       EXPECT_LT(in_memory(), before + parameter_bytes / 50) << "two moments take " << 2 * parameter_bytes;
-      // Two moments of what is trained, and the shards.
+      // Two moments of each trained parameter, and the shards.
       EXPECT_GT(replica_memory_tracker().file_bytes(), parameter_bytes * 5 / 2);
     });
   }

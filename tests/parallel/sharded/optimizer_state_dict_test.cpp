@@ -10,7 +10,7 @@
 #include "tests/parallel/sharded/layers.h"
 #include "tests/parallel/sharded/state_copies.h"
 
-// What an optimizer remembers under every strategy, held to one optimizer in one process.
+// Optimizer states under every strategy, compared with one optimizer in one process.
 namespace rondo::testing::optimizer_state_dict_test {
 namespace {
 
@@ -33,7 +33,7 @@ std::map<std::string, at::Tensor> by_name(const OptimizerSnapshot& state) {
   return result;
 }
 
-// After two steps on the joint batches.
+// Returns the state after two steps on the joint batches.
 OptimizerSnapshot state_of_one_process() {
   Layers model;
   const auto optimizer = make_adamw(*model);
@@ -162,7 +162,7 @@ TEST(OptimizerStateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
     const auto before = copy_of(full_optimizer_state_dict(model, *training.optimizer));
     const auto shapes =
         message_of([&] { load_sharded_optimizer_state_dict(model, *training.optimizer, of_three_ranks); });
-    // A third of every tensor is less than all of it.
+    // A third of every tensor is missing.
     expect_facts(shapes, {"'optimizer'", "'optimizer/layer0.linear.weight/exp_avg'", "[7, 7]"});
 
     auto incomplete = copy_of(before);

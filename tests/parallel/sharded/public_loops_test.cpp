@@ -1,5 +1,5 @@
-// Loops as in public libtorch programs, under each strategy: equal to one process, or an error
-// that names the call to make.
+// Loops like those of public libtorch programs, under each strategy: the result equals one process, or an
+// error names the call to make.
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -25,7 +25,7 @@ namespace {
 
 struct Place {
   std::string strategy;
-  std::vector<int> hosts;  // of the ranks
+  std::vector<int> hosts;  // host of each rank
   int ranks() const { return static_cast<int>(hosts.size()); }
   bool spans_hosts() const { return hosts.back() > 0; }
   std::string engine() const { return spans_hosts() ? "hierarchical(native, gloo)" : "native"; }
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Places, PublicLoops, ::testing::ValuesIn(places()),
                                   (info.param.spans_hosts() ? "_hosts" : "_ranks");
                          });
 
-// Two units between two layers of the root, smooth, so that second derivatives are there.
+// Two units between two layers of the root; smooth, so that second derivatives exist.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::uint64_t seed, std::int64_t inputs = 6, std::int64_t outputs = 4)
       : input(register_module("input", torch::nn::Linear(inputs, 7))),
@@ -79,7 +79,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// A model in the hands of a strategy, or of nobody (`context` null), with one loop for both.
+// A model under a strategy, or without one (`context` null), with one loop for both.
 struct Trained {
   Trained(Context* context, const std::string& strategy_name, Net net, const ShardedOptions& options = {})
       : model(std::move(net)) {
@@ -116,7 +116,7 @@ Batch part_of(const Batch& joint, Context* context) {
   return context == nullptr ? joint : my_rows(joint, context->world());
 }
 
-// How a generator's step leaves its discriminator's gradients to be.
+// Handling of the discriminator's gradients in a generator step.
 enum class Unwanted { discarded, cleared, cleared_to_zero, cleared_by_the_model };
 
 std::vector<at::Tensor> train_gan(Context* context, const std::string& strategy, Unwanted unwanted,
@@ -176,7 +176,7 @@ TEST_P(PublicLoops, AGanTrainsAsOneProcess) {
   });
 }
 
-// Gradients that earlier passes left are there behind a pass that discards its own.
+// A pass that discards its gradients keeps those of earlier passes.
 TEST_P(PublicLoops, APassThatDiscardsLeavesWhatWasThere) {
   const auto train = [&](Context* context, bool with_one_between) {
     Trained trained(context, GetParam().strategy, Net(5));
@@ -202,7 +202,7 @@ TEST_P(PublicLoops, APassThatDiscardsLeavesWhatWasThere) {
   });
 }
 
-// A pass that discards is none of a step's, also where its finish_backward() is left out.
+// A pass that discards is not part of a step, even without its finish_backward().
 TEST_P(PublicLoops, APassThatDiscardsMayComeBetweenAnyTwoCalls) {
   const auto train = [&](Context* context, bool with_ones_between, bool finishes) {
     Trained trained(context, GetParam().strategy, Net(5));
@@ -214,7 +214,7 @@ TEST_P(PublicLoops, APassThatDiscardsMayComeBetweenAnyTwoCalls) {
       trained.model(input).sum().backward();
       if (finishes) trained.finish();
     };
-    // Whoever clears no gradients has the next ones replace those of the step.
+    // If gradients are not cleared, the next ones replace those of the step.
     for (std::uint64_t step = 0; step < 3; ++step) {
       const Batch batch = part_of(joint_batch(8, step), context);
       if (context == nullptr || is_ddp() || keeps_whole_model()) optimizer.zero_grad();
@@ -235,7 +235,7 @@ TEST_P(PublicLoops, APassThatDiscardsMayComeBetweenAnyTwoCalls) {
   });
 }
 
-// What gradients a loop clears, and when, where no step has used them.
+// Time at which a loop clears gradients that no step has used.
 enum class Clears { nothing, before_the_window, within_the_window };
 
 std::vector<at::Tensor> train_windows(Context* context, const std::string& strategy,
@@ -245,7 +245,7 @@ std::vector<at::Tensor> train_windows(Context* context, const std::string& strat
   for (std::uint64_t window = 0; window < 3; ++window) {
     optimizer.zero_grad();
     for (std::uint64_t pass = 0; pass < 4; ++pass) {
-      const bool combines = pass == 0 || pass == 3;  // the first one's gradients wait for the window's
+      const bool combines = pass == 0 || pass == 3;  // the first pass's gradients stay for the window
       if (pass == 1 && clears == Clears::before_the_window) optimizer.zero_grad(/*set_to_none=*/window == 0);
       if (pass == 2 && clears == Clears::within_the_window) optimizer.zero_grad(/*set_to_none=*/window == 0);
       const Batch batch = part_of(joint_batch(8, 10 * window + pass), context);
@@ -276,7 +276,7 @@ TEST_P(PublicLoops, GradientsThatNoStepHasUsedAddUpThroughAWindow) {
 }
 
 TEST_P(PublicLoops, ClearingGradientsTooLateInAWindowIsNamed) {
-  if (is_ddp() || keeps_whole_model()) return;  // gradients are where the optimizer looks
+  if (is_ddp() || keeps_whole_model()) return;  // the optimizer has the gradients' own tensors
   run([&](Context& context) {
     Trained trained(&context, GetParam().strategy, Net(5));
     torch::optim::SGD optimizer(trained.module().parameters(), 0.1);
@@ -357,7 +357,7 @@ TEST_P(PublicLoops, AClosureOfAnotherOptimizerGivesTheMeanLoss) {
   });
 }
 
-// How a loss uses gradients of its inputs.
+// Uses of gradients of the inputs in a loss.
 enum class Derivative { penalty, residual, adversary };
 
 at::Tensor loss_of_derivatives(Net& model, const Batch& batch, Derivative derivative) {
@@ -447,7 +447,7 @@ TEST_P(PublicLoops, SavingShardsOfAnOptimizerIsNamed) {
   });
 }
 
-// torch's function is given shards: every rank has a norm of its own.
+// torch's function gets shards, so every rank has another norm.
 TEST_P(PublicLoops, ClippingByTheNormOfARanksShardsIsNamed) {
   if (keeps_whole_model()) return;
   run([&](Context& context) {
@@ -462,7 +462,7 @@ TEST_P(PublicLoops, ClippingByTheNormOfARanksShardsIsNamed) {
           mean_loss(trained.model(batch.input), batch).backward();
           trained.finish();
           if (clips) torch::nn::utils::clip_grad_norm_(trained.module().parameters(), 1e-3);
-          // Each element by itself, and all ranks by one factor: nothing is wrong with these.
+          // Elementwise clipping, and one factor on all ranks, are both correct.
           if (!clips) torch::nn::utils::clip_grad_value_(trained.module().parameters(), 0.01);
           if (!clips) trained.prepared->clip_gradients(1e-4);
           trained.step(optimizer);
@@ -478,7 +478,7 @@ TEST_P(PublicLoops, ClippingByTheNormOfARanksShardsIsNamed) {
   });
 }
 
-// Rank 1 changes its shards when rank 0 has changed its own, and may already read.
+// An optimizer that updates rank 1's shards only after rank 0 has updated its own and may already read.
 class LaterOnRankOne final : public torch::optim::Adam {
  public:
   LaterOnRankOne(std::vector<at::Tensor> parameters, int rank, std::atomic<int>& steps_of_rank_0)
@@ -497,7 +497,7 @@ class LaterOnRankOne final : public torch::optim::Adam {
   std::atomic<int>& steps_of_rank_0_;
 };
 
-// On one host, where ranks write the parameters that all read.
+// Runs on one host, where ranks write parameters that all ranks read.
 TEST_P(PublicLoops, WhatIsReadBetweenStepsIsTheSameOnAllRanks) {
   if (GetParam().spans_hosts()) return;  // parameters are not whole there
   std::atomic<int> steps_of_rank_0 = 0;
@@ -532,7 +532,7 @@ TEST_P(PublicLoops, WhatIsReadBetweenStepsIsTheSameOnAllRanks) {
   });
 }
 
-// Also where nobody says that gradients are read, and ranks make the passes together.
+// Also covers gradients_are_read = false, with forward passes that all ranks make together.
 TEST(BetweenSteps, ForwardPassesOfUnitsWaitForWritersOnOneHost) {
   std::atomic<int> steps_of_rank_0 = 0;
   run_ranks(2, "native", [&](Context& context) {

@@ -1,4 +1,4 @@
-// Gradients of sharded units that travel through a codec.
+// Sharded units with gradients encoded by a codec.
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
@@ -14,7 +14,7 @@ struct Case {
   int ranks;
   std::vector<int> hosts = {};
   int shard_ranks = 0;
-  Bytes block_bytes = Bytes{512};  // several blocks a unit
+  Bytes block_bytes = Bytes{512};  // several blocks per unit
   std::int64_t width = 20;
 };
 
@@ -31,13 +31,13 @@ std::vector<Case> cases() {
   all.push_back({"zero3", "gloo", 2});
   all.push_back({"hsdp", "native", 4, {}, 2});
   all.push_back({"hsdp", "hierarchical(native, gloo)", 4, {0, 0, 1, 1}});
-  // Copies of shards that are large enough for sums to travel encoded, too.
+  // Replicas of shards that are large enough for sums to be encoded, too.
   all.push_back({"hsdp", "native", 3, {}, 1, {}, 80});
   all.push_back({"hsdp", "hierarchical(native, gloo)", 3, {0, 1, 2}, 1, {}, 80});
   return all;
 }
 
-// The float32 parameters after a training on the ranks' shares of joint batches, whole on every rank.
+// Returns the float32 parameters, whole on every rank, after training on the ranks' shares of joint batches.
 std::vector<at::Tensor> train(Context& context, const Case& c, const std::string& codec, int steps = 6) {
   ShardedOptions options;
   options.find_unused_parameters = true;
@@ -87,7 +87,8 @@ TEST_P(ShardedCodec, StaysCloseAndTheSameOnAllRanks) {
     const auto without = train(context, GetParam(), "none");
     for (const char* codec : {"bfloat16", "int8", "top_k:0.5"}) {
       const auto with = train(context, GetParam(), codec);
-      EXPECT_LT(largest_difference(with, without), 0.13) << codec;  // AdamW moves each value by 0.01 a step
+      // AdamW changes each value by 0.01 per step.
+      EXPECT_LT(largest_difference(with, without), 0.13) << codec;
       EXPECT_GT(largest_difference(with, without), 0) << codec;
       for (const at::Tensor& parameter : with) {
         const at::Tensor mine = parameter.contiguous();
@@ -114,7 +115,7 @@ TEST(ShardedCodecNames, HooksOfWholeGradientsAreRefused) {
   });
 }
 
-// A step's gradients that are not float32 travel as they are.
+// Gradients that are not float32 are reduced without a codec.
 TEST(ShardedCodecNames, DoubleGradientsTravelAsTheyAre) {
   run_ranks(2, "native", [](Context& context) {
     ShardedOptions options;

@@ -1,5 +1,6 @@
-// What each strategy takes on a rank, on the memory tracker, against the table of ZeRO (Rajbhandari et al.,
-// 2020): P bytes of parameters, G of gradients, O of optimizer state, each whole or a share.
+// Memory per rank of each strategy, as seen by the memory tracker, compared with the table of ZeRO
+// (Rajbhandari et al., 2020): P bytes of parameters, G of gradients, O of optimizer state, each whole or
+// sharded.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 namespace rondo::testing::sharded_memory_test {
 namespace {
 
-// Units and nothing else, with next to no activations.
+// A model of units only, with almost no activations.
 struct StackImpl : torch::nn::Module {
   StackImpl(std::int64_t width, int units) {
     for (int i = 0; i < units; ++i) {
@@ -29,16 +30,16 @@ TORCH_MODULE(Stack);
 struct Shape {
   std::int64_t width;
   int units;
-  // Of float32: P, and G; AdamW's O is twice that.
+  // Bytes of float32 parameters P, equal to G; AdamW's O is twice that.
   double unit_bytes() const { return 4.0 * static_cast<double>(width * (width + 2)); }
   double model_bytes() const { return units * unit_bytes(); }
 };
 
-// Of all ranks together.
+// Sums over all ranks.
 struct Measured {
   std::mutex mutex;  // protects the sums
-  double kept = 0;   // between backward and the optimizer's step, without buffers of communication
-  double peak = 0;   // of a step, with everything
+  double kept = 0;   // between backward and the optimizer's step, without communication buffers
+  double peak = 0;   // of a step, including everything
 };
 
 void measure(Measured& measured, const std::string& strategy, const std::string& backend, int ranks,
@@ -55,7 +56,7 @@ void measure(Measured& measured, const std::string& strategy, const std::string&
     const auto prepared = made->prepare(model.ptr());
     const auto optimizer = make_adamw(prepared->module());
     MemoryUsage kept;
-    for (int step = 0; step < 2; ++step) {  // the first makes the optimizer's state
+    for (int step = 0; step < 2; ++step) {  // the first step allocates the optimizer's state
       barrier(context.world());
       replica_memory_tracker().reset_peak();
       optimizer->zero_grad();
@@ -71,11 +72,11 @@ void measure(Measured& measured, const std::string& strategy, const std::string&
   });
 }
 
-// What every rank has a copy of; the rest is there once over all ranks.
+// Data that every rank has a copy of; other data exist once over all ranks.
 struct Row {
   std::string strategy;
   bool parameters, gradients, optimizer;
-  bool mapped = true;  // on one host parameters that all ranks hold are there once
+  bool mapped = true;  // on one host, parameters that all ranks hold exist once
 };
 
 std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.strategy; }
@@ -111,12 +112,12 @@ TEST_P(StrategyBytes, KeptByTheRanksFollowTheTable) {
   }
 }
 
-// Of many units the few that are whole at a time hardly count.
+// With many units, the few that are whole at a time are negligible.
 TEST_P(StrategyBytes, PeaksFollowTheTable) {
   const Shape shape{.width = 64, .units = 120};
   constexpr int kRanks = 2;
   double expected = kept_bytes(GetParam(), shape, /*one_host=*/false, kRanks);
-  // What was gathered for forward is there until backward.
+  // Parameters gathered for forward stay until backward.
   if (GetParam().strategy == "zero3_keep") expected += shape.model_bytes() * (kRanks - 1);
   Measured measured;
   measure(measured, GetParam().strategy, "gloo", kRanks, shape);

@@ -38,7 +38,7 @@ ShardedOptions options_for(const Case&) {
   ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
-  options.block_bytes = Bytes{256};  // several blocks a unit
+  options.block_bytes = Bytes{256};  // several blocks per unit
   options.in_flight_bytes = Bytes{1024};
   return options;
 }
@@ -73,13 +73,13 @@ TEST_P(Sharded, ClipsByTheNormOverTheWholeModel) {
 }
 
 TEST_P(Sharded, AccumulatesMicroBatches) {
-  // One process's mean over the joint batch is the mean of equal micro-batches.
+  // One process's mean over the joint batch equals the mean of equal micro-batches.
   expect_equal_to_one_process(
       {.steps = 3, .accumulate = GetParam().ranks == 1 ? 3 : (GetParam().ranks == 2 ? 2 : 1)},
       options_for(GetParam()));
 }
 
-// Gradients of every pass reduced at once give what reducing their sum gives.
+// Reducing the gradients of every pass has the same result as reducing their sum.
 TEST(ReduceEveryPass, TrainsAsOneProcess) {
   const TrainingPlan plan{.steps = 4, .accumulate = 2};
   const std::vector<at::Tensor> expected = train_alone(plan);
@@ -120,7 +120,7 @@ TEST(SummonFullParams, GivesWholeParametersAndTakesChanges) {
   }
 }
 
-// Whatever order blocks travel in, the bits are the same.
+// Results have the same bits for any order of blocks.
 TEST(Schedules, NoOrderOfCommunicationChangesABit) {
   std::mutex mutex;
   std::vector<std::vector<at::Tensor>> results;
@@ -143,15 +143,14 @@ TEST(Schedules, NoOrderOfCommunicationChangesABit) {
   for (const auto& result : results) EXPECT_EQ(largest_difference(result, results.front()), 0);
 }
 
-// When a unit's forward pass begins.
+// Records the time at which each unit's forward pass begins.
 class ForwardBegins final : public UnitObserver {
  public:
   void pre_forward(UnitState& unit) override { begins_ns.try_emplace(unit.name(), monotonic_ns()); }
   std::map<std::string, std::int64_t> begins_ns;
 };
 
-// Gathers of at most --prefetch units and of the one that is needed are under way, and they are under way
-// ahead of their use.
+// At most --prefetch gathers plus the one that is needed are in flight, and they start ahead of their use.
 TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
   for (const int prefetch : {0, 1, 2}) {
     run_ranks(2, "gloo", [&](Context& context) {
@@ -174,15 +173,14 @@ TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
       for (const TraceSpan& span : prepared->communication_spans()) {
         if (span.name == "all_gather") gathers.push_back(span);
       }
-      EXPECT_GE(gathers.size(), 8U + 7U);  // for forward, and for backward but for the last unit
+      EXPECT_GE(gathers.size(), 8U + 7U);  // for forward, and for backward except for the last unit
       for (const TraceSpan& gather : gathers) {
         const auto under_way = std::count_if(gathers.begin(), gathers.end(), [&](const auto& other) {
           return other.queued_ns <= gather.queued_ns && gather.queued_ns < other.end_ns;
         });
         EXPECT_LE(under_way, prefetch + 1) << "unit " << gather.unit;
       }
-      // The first time that unit 5 is gathered is when the unit `prefetch` places before it begins, or
-      // before.
+      // Unit 5 is first gathered no later than the start of the unit `prefetch` places before it.
       const auto fifth = std::find_if(gathers.begin(), gathers.end(),
                                       [](const TraceSpan& span) { return span.unit == "5"; });
       ASSERT_NE(fifth, gathers.end());
@@ -214,7 +212,7 @@ TEST(ShardedErrors, AnOptimizerThatLooksAtWholeParametersIsRefused) {
     Layers model;
     const auto prepared = strategy->prepare(model.ptr());
     torch::optim::LBFGS optimizer(prepared->module().parameters());
-    // Which optimizers may be used, and the strategy for others.
+    // The message names the supported optimizers, and the strategy for others.
     expect_facts(message_of<UsageError>([&] { prepared->step(optimizer); }), {"optimizer", "AdamW", "ddp"});
     barrier(context.world());
   });
@@ -243,7 +241,7 @@ TEST(ShardedErrors, DifferentModelsOnDifferentRanksAreNamed) {
   });
 }
 
-// Two copies of the model on four ranks, each copy sharded over two.
+// Two replicas of the model on four ranks, each sharded over two.
 TEST(Hybrid, TrainsAsOneProcess) {
   const std::vector<at::Tensor> expected = train_alone({});
   run_ranks(4, "native", [&](Context& context) {

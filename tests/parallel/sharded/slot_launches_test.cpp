@@ -9,7 +9,7 @@ namespace {
 
 using cost::JobKind;
 
-// Units a, b: slots 0 update, 1 and 2 forward, 3 (b) and 4 (a) backward, 5 epilogue, 6 end.
+// Units a and b. Slots: 0 update, 1 and 2 forward, 3 (b) and 4 (a) backward, 5 epilogue, 6 end.
 cost::StepPlan two_units() {
   cost::StepPlan plan;
   plan.units = {{.name = "a", .choice = {}, .parameter_bytes = {}},
@@ -30,7 +30,7 @@ TEST(SlotLaunches, SaysWhatASlotLaunchesInTheModelsOwnOrderOfUnits) {
   ASSERT_EQ(launches.gathers(0).size(), 2U);
   EXPECT_EQ(launches.gathers(0)[0].unit, 1U);
   EXPECT_EQ(launches.gathers(0)[1].unit, 0U);
-  EXPECT_TRUE(launches.gathers(1).empty());  // the gather of b has begun before
+  EXPECT_TRUE(launches.gathers(1).empty());  // the gather of b has already started
   ASSERT_EQ(launches.gathers(3).size(), 1U);
   EXPECT_EQ(launches.gathers(3)[0].purpose, JobKind::gather_backward);
   EXPECT_EQ(launches.gradients_due(5), (std::vector<std::size_t>{0}));

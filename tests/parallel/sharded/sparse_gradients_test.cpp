@@ -6,7 +6,7 @@
 #include "rondo/nn/wrap.h"
 #include "tests/parallel/sharded/layers.h"
 
-// Sparse gradients under strategies that divide a model: refused by name, never an assertion of libtorch.
+// Sparse gradients under strategies that divide a model: refused by name, without an assertion of libtorch.
 namespace rondo::testing::sparse_gradients_test {
 namespace {
 
@@ -19,7 +19,7 @@ struct WordsImpl : torch::nn::Module {
   torch::nn::Linear head;
 };
 
-// What does not say so beforehand: its own lookup with sparse gradients.
+// A model that cannot be detected in advance: it calls embedding() itself with sparse gradients.
 struct OwnLookupImpl : torch::nn::Module {
   OwnLookupImpl() { table = register_parameter("table", torch::ones({10, 4})); }
   at::Tensor forward(const at::Tensor& numbers) {

@@ -7,10 +7,11 @@
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 
-// What tests of state dicts share.
+// Shared by the tests of state dicts.
 namespace rondo::testing {
 
-// Several blocks a unit, and strategies that differ between units where they are drawn.
+// Returns options for several blocks per unit, and with different strategies between units where they are
+// drawn.
 inline ShardedOptions state_options() {
   ShardedOptions options;
   options.find_unused_parameters = true;

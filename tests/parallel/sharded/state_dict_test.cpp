@@ -51,7 +51,7 @@ TEST(StateDict, LoadedUnderAnotherStrategyTrainingGoesOn) {
           EXPECT_TRUE(at::equal(loaded[i].tensor, saved[i].tensor)) << strategy << " " << saved[i].name;
         }
         barrier(context.world());
-        second.step(1);  // with these values: the model that computes has them too
+        second.step(1);  // uses the loaded values, so the computing model has them too
         second.prepared->unshard();
         barrier(context.world());
       }
@@ -107,7 +107,8 @@ TEST(StateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
   });
 }
 
-// After forward the parameters stay on two neighbours of four, who gather them for backward among themselves.
+// After forward the parameters stay on two neighbours of four, which gather them for backward between
+// themselves.
 TEST(Reshard, AmongFewerRanksTrainsAsOneProcess) {
   const std::vector<at::Tensor> expected = train_alone({.steps = 4});
   for (const int neighbours : {0, 1, 2, 4}) {
@@ -121,7 +122,7 @@ TEST(Reshard, AmongFewerRanksTrainsAsOneProcess) {
 }
 
 TEST(Reshard, BackwardGathersAmongTheNeighbours) {
-  std::map<int, std::vector<std::uint64_t>> bytes;  // of each all-gather of a step, by reshard_ranks
+  std::map<int, std::vector<std::uint64_t>> bytes;  // size of each all-gather of a step, by reshard_ranks
   for (const int neighbours : {0, 1, 2}) {
     run_ranks(4, "gloo", [&](Context& context) {
       ShardedOptions resharded;
@@ -146,7 +147,7 @@ TEST(Reshard, BackwardGathersAmongTheNeighbours) {
       barrier(context.world());
     });
   }
-  // Kept: gathered for forward alone. Among two of four: the backward gathers are of two shards each, twice.
+  // 1: gathered for forward only. 2 of 4: each backward gather has two shards per rank and runs twice.
   EXPECT_LT(bytes[1].size(), bytes[0].size());
   EXPECT_GT(bytes[2].size(), bytes[0].size());
   const auto sum = [](const std::vector<std::uint64_t>& values) {

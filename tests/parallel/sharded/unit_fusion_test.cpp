@@ -15,7 +15,8 @@ std::vector<std::string> names_of(const std::vector<UnitGroup>& groups) {
   return names;
 }
 
-// The root, and four layers of 7 x 7 + 7 + 7 doubles each; the third's shift belongs to the root.
+// Returns the groups of the root and four layers of 7 x 7 + 7 + 7 doubles each. A shift that two
+// layers share belongs to the root.
 std::vector<std::string> joined(Bytes most,
                                 std::vector<Sharding> shardings = std::vector(5, Sharding::zero3)) {
   Layers model;
@@ -45,7 +46,7 @@ struct Outcome {
   std::size_t messages = 0;
 };
 
-// Training over Gloo between three hosts with one rank each.
+// Trains over Gloo between three hosts with one rank each.
 Outcome train(const std::string& strategy_name, Bytes fuse_bytes) {
   std::mutex mutex;
   Outcome outcome;
@@ -81,7 +82,7 @@ Outcome train(const std::string& strategy_name, Bytes fuse_bytes) {
   return outcome;
 }
 
-// Sums are formed element by element in the order of hosts, so where an element lies changes no bit.
+// Sums are formed elementwise in the order of hosts, so the layout changes no bit.
 TEST(TensorFusion, FewerMessagesAndTheSameBits) {
   for (const std::string strategy : {"zero3", "zero2", "ddp"}) {
     const Outcome apart = train(strategy, {});

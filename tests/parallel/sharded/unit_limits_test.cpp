@@ -6,11 +6,11 @@
 #include "rondo/nn/wrap.h"
 #include "tests/parallel/sharded/layers.h"
 
-// What units may be beyond one tensor in and one out, and where that ends (docs/sharded.md, Limits).
+// Supported kinds of units besides one tensor in and one out, and their limits (docs/sharded.md, Limits).
 namespace rondo::testing::unit_limits_test {
 namespace {
 
-// Two tensors out, in a tuple; one of them may stay unused.
+// Returns several tensors in a tuple; one may stay unused.
 struct SplitImpl : torch::nn::Module {
   SplitImpl() : linear(6, 8) { register_module("linear", linear); }
   std::tuple<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& x) {
@@ -21,7 +21,7 @@ struct SplitImpl : torch::nn::Module {
 };
 TORCH_MODULE(Split);
 
-// A unit within a unit, which takes two tensors.
+// A unit that contains a unit and takes two tensors.
 struct OuterImpl : torch::nn::Module {
   OuterImpl() : own(4, 4), inner(4) {
     register_module("own", own);
@@ -33,7 +33,7 @@ struct OuterImpl : torch::nn::Module {
 };
 TORCH_MODULE(Outer);
 
-// Its first unit is given data, which needs no gradient. There is no root.
+// Its first unit gets data without requires_grad. There is no root.
 struct UnusualImpl : torch::nn::Module {
   UnusualImpl() {
     register_module("split", split);
@@ -95,7 +95,7 @@ TEST(UnitLimits, TuplesNestedUnitsAndInputsWithoutGradientTrainAsOneProcess) {
   }
 }
 
-// Uses a unit's parameter beside the unit.
+// Uses a unit's parameter outside the unit.
 struct BesideImpl : torch::nn::Module {
   BesideImpl() : unit(6) {
     register_module("unit", unit);
@@ -112,7 +112,7 @@ TEST(UnitLimits, AParameterUsedBesideItsUnitIsNamed) {
     Beside model;
     const auto prepared = strategy->prepare(model.ptr());
     prepared->begin_step({.samples = 2});
-    const at::NoGradGuard no_grad;  // the last unit of a pass with gradients stays for its backward
+    const at::NoGradGuard no_grad;  // with gradients, the last unit of a pass stays gathered for its backward
     const std::string message = message_of([&] { model(joint_batch(2, 1).input); });
     EXPECT_NE(message.find("a parameter of unit 'unit' (unit.shift, ...) was used while"), std::string::npos)
         << message;
@@ -168,7 +168,7 @@ TEST(UnitLimits, AUnitLargerThanTheMemoryLimitIsNamed) {
   });
 }
 
-// Layers that know nothing of units.
+// Returns layers that are not units.
 torch::nn::Sequential plain_layers() {
   torch::nn::Sequential model(torch::nn::Linear(6, 16), torch::nn::Tanh(), Residual(16),
                               torch::nn::Linear(16, 4));
@@ -248,7 +248,7 @@ TEST(UnitLimits, AModelWithoutUnitsIsOneUnitWithOneWarning) {
       mean_loss(model(batch.input), batch).backward();
       prepared->finish_backward();
       prepared->step(*optimizer);
-      // What it costs: all parameters in one piece.
+      // All parameters are in one piece.
       for (const TraceSpan& span : prepared->communication_spans()) EXPECT_EQ(span.unit, kRootUnit);
     }
     barrier(context.world());

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kFirst = 0, kMiddle = 1, kLast = 2;  // units in the order of forward
 
-// Keeps gradients of unit "last" back until somebody waits for them, which any policy may do.
+// Defers gradients of unit "last" until a call waits for them, which any policy may do.
 class KeepsLastBack final : public SchedulePolicy {
  public:
   std::string name() const override { return "keeps last back"; }
@@ -23,7 +23,7 @@ class KeepsLastBack final : public SchedulePolicy {
   bool allows(const CommunicationBlock& block) const override { return block.unit != "last"; }
 };
 
-// Three units of zero2, and what sends their gradients off: at most two units' at a time.
+// Three units of zero2, and their reducer, with at most two units in flight.
 struct Rank {
   explicit Rank(Context& context)
       : environment(environment_of(context)),
@@ -61,10 +61,9 @@ struct Rank {
   std::optional<UnitReducer> reducer;
 };
 
-// The middle unit's gradients have arrived on rank 0, which knows it, and rank 1 has not looked. If rank 0
-// had room for the first unit's because of that, it could start those before the last unit's, while rank 1,
-// which sends them off only when the last unit's are there, waited for rank 0 to start these: neither would
-// go on.
+// The middle unit's gradients have arrived on rank 0, and rank 1 has not checked. If rank 0 therefore had
+// room for the first unit, it could start that unit's gradients before the last unit's. Rank 1 launches the
+// first unit only after the last unit's gradients are complete, so both ranks would wait for each other.
 TEST(UnitReducer, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
   std::latch both_sent(1);
   CommunicationQueue* queue_of_1 = nullptr;
@@ -87,7 +86,7 @@ TEST(UnitReducer, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
     }
     rank.reducer->complete(kFirst);
     if (rank.under_way(kLast)) {
-      // In place of the block that rank 1 cannot send, one that ends its waiting.
+      // Submits a block that ends rank 1's waiting, in place of the one that rank 1 cannot send.
       if (context.rank() == 0)
         queue_of_1->submit({.start = []() -> BucketFuture { throw Error("the ranks wait for each other"); }});
       throw Error("the first unit's gradients were sent while two units' were on their way elsewhere");
@@ -99,7 +98,7 @@ TEST(UnitReducer, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
       EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, 1.5))) << unit;
     }
   };
-  // Gloo alone does not tell that a reduce-scatter has arrived.
+  // Gloo alone does not report that a reduce-scatter has completed.
   run_ranks(2, "hierarchical(native, gloo)", body, std::chrono::seconds(60), /*hosts=*/{0, 1});
 }
 
