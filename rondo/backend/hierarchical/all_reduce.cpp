@@ -279,7 +279,7 @@ class AllReduce final : public Operation {
     const bool pieces = in_pieces(chunk, map);
     chunk.encoded.resize(slot_bytes(chunk, map) * (pieces ? static_cast<std::size_t>(map.host_count()) : 1));
     for (int host = 0; host < map.host_count(); ++host) {
-      // The piece that this host sums itself stays exact; undivided, one encoding is for all.
+      // The piece that this host sums itself stays exact; without pieces, one encoding serves all hosts.
       if (pieces ? host == map.host() : host > 0) continue;
       const ChunkRange range = outgoing(chunk, host, map);
       compression_->encoder->encode(

@@ -34,7 +34,8 @@ HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options
   return {hosts, request.rank};
 }
 
-// What depends on the order in which it is computed. The smallest of zeros and of NaNs does too.
+// Returns whether the result depends on the order of the additions. The minimum of zeros and of NaNs does
+// too.
 bool depends_on_order(const CollectiveRequest& request) { return is_floating(request.type); }
 
 std::vector<std::string> names_of(const BackendRequest& request, const HostMap& map, bool with_hosts) {
@@ -160,7 +161,7 @@ std::shared_ptr<Compression> HierarchicalBackend::compression_of(const RequestCa
   return compression_.find(call.first_tensor());
 }
 
-// Sums copies on all ranks, of which only the root keeps its own.
+// Sums copies on all ranks; only the root keeps the result.
 std::unique_ptr<Operation> HierarchicalBackend::sum_of_copies(RequestCall& call) const {
   CollectiveRequest request = call.request;
   request.kind = OperationKind::all_reduce;
@@ -253,7 +254,7 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
     try {
       return start(*backend, message);
     } catch (const std::exception& e) {
-      // Which engines between hosts have messages of a rank to itself is theirs to know.
+      // Only the engine between hosts can tell whether it supports messages of a rank to itself.
       if (peer != getRank()) throw;
       throw UsageError(
           str(direction, whom, ", which is this rank itself: ", rondo::split(e.what(), '\n').front()));
@@ -303,7 +304,7 @@ c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& eng
   return c10::make_intrusive<HierarchicalBackend>(request, options);
 }
 
-// All that decides how buffers are cut and encoded; the same text on all ranks.
+// Describes everything that decides how buffers are cut and encoded; the same text on all ranks.
 std::string HierarchicalBackend::describe_codec() const {
   std::vector<int> host_of;
   for (int rank = 0; rank < hosts().world_size(); ++rank) host_of.push_back(hosts().host_of(rank));
@@ -326,7 +327,7 @@ std::map<std::string, at::Tensor> HierarchicalBackend::memory() {
 
 std::string HierarchicalBackend::restore_memory(const TensorsByName& memory) {
   if (!compression_.active()) return ExtendedBackend::restore_memory(memory);
-  compression_.restore({});  // whatever follows, nothing of before
+  compression_.restore({});  // whatever follows, no earlier state remains
   const auto about = memory.find("about");
   if (about == memory.end()) return "is not there";
   if (const std::string saved = text_of_tensor(about->second); saved != describe_codec())

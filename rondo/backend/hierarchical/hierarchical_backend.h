@@ -16,7 +16,7 @@
 
 namespace rondo {
 
-// Of a factory's; a communicator that is not deterministic is not deterministic.
+// Traits registered with the factory; an instance reports its own `deterministic`.
 inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .device_tensors = true};
 
 // Two engines as one c10d::Backend, named "hierarchical": shared memory among the ranks of a host, and any
