@@ -52,8 +52,8 @@ Communicator make_communicator(const std::string& name, const BackendRequest& re
 // The same, without what it can do.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendRequest& request);
 
-// What was declared of the engines that make_communicator knows by name, sorted by name, and the names alone.
+// Returns the declarations of the engines that make_communicator knows by name, sorted by name.
 std::vector<Declaration> backend_declarations();
-std::vector<std::string> backend_names();  // of backend_declarations()
+std::vector<std::string> backend_names();  // the names of backend_declarations()
 
 }  // namespace rondo

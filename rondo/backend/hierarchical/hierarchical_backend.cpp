@@ -21,10 +21,10 @@ namespace {
 using c10d::OpType;
 using namespace hierarchical;
 
-// Smaller tensors are losses, counters and the like: exact, and never worth encoding.
+// Smaller tensors are losses and counters, which stay exact; encoding them saves nothing.
 constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
 
-// Which ranks share a host, as far as the options say.
+// Returns the map of ranks to hosts; each rank is its own host if the options say so.
 HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options& options) {
   std::vector<std::string> hosts = request.hosts;
   if (options.one_rank_a_host) {
