@@ -52,7 +52,7 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
   return names;
 }
 
-// An engine among this host's members; null when this rank is alone there.
+// Makes an engine among this host's members; null if this rank is alone there.
 std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map,
                                            const char* part, Duration patience) {
   if (map.host_size() == 1) return nullptr;
@@ -84,7 +84,7 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
                                           names_of(request, map, !options.one_rank_a_host), kDataGrace);
   std::vector<int> peers;
   for (int rank = 0; rank < request.size; ++rank) {
-    // Sums in the order of ranks go from everybody to everybody.
+    // Sums in the order of ranks need messages between all ranks of different hosts.
     if (request.deterministic ? map.host_of(rank) != map.host() : map.deals_with(rank)) peers.push_back(rank);
   }
   return std::make_unique<Transports>(Transports{std::move(map), std::move(peers),
@@ -157,7 +157,7 @@ std::shared_ptr<Compression> HierarchicalBackend::compression_of(const RequestCa
       request.bytes() <= kLeastCompressed || call.first_tensor().scalar_type() != at::kFloat) {
     return nullptr;
   }
-  // What encodings leave out belongs to the caller's memory: that of a copy is new each time.
+  // The residuals belong to the caller's memory: the memory of a copy is new each time.
   return compression_.find(call.first_tensor());
 }
 
@@ -183,7 +183,7 @@ std::unique_ptr<Operation> HierarchicalBackend::operation_of(RequestCall& call,
     case OperationKind::broadcast:
       return hierarchical::broadcast(request, hosts());
     case OperationKind::barrier: {
-      // Nobody has the sum before everybody has contributed.
+      // A rank has the sum only after all ranks have contributed.
       const at::Tensor token = at::zeros({1}, at::kInt);
       request.kind = OperationKind::all_reduce;
       call.set_piece(token, true);

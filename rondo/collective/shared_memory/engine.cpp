@@ -346,13 +346,13 @@ void Engine::wait_agreed(std::uint64_t sequence, const Wait& wait) {
       continue;
     }
     {
-      // It looks whether the peers still live, and announces what ends meanwhile on its own thread: here what
-      // an owner does could wait for the plan.
+      // The helper checks that the peers are alive, and announces ended operations on its own thread: an
+      // announcement on this thread could wait for the plan.
       const std::lock_guard lock(mutex_);
       call_helper();
     }
-    // As in wait_until: peers ring after they publish and find `sleeping` set, the look in between closes the
-    // gap.
+    // As in wait_until: peers wake this rank after they publish and find `sleeping` set; checking again in
+    // between closes the race.
     const std::uint32_t wakeup = own.wakeup.load();
     own.sleeping.fetch_add(1);
     if (!agreed(sequence))
@@ -372,8 +372,8 @@ std::shared_ptr<Message> Engine::start_send(Message message) {
   throw_if_failed_anywhere();
   auto shared = messages_.send(std::move(message));
   advance();
-  // A message larger than its ring would otherwise rest until the helper threads carry it on, a millisecond
-  // later, though its receiver is waiting for it.
+  // Otherwise a message larger than its ring would wait a millisecond for the helper thread, although its
+  // receiver waits.
   TimePoint moved = Clock::now();
   while (!shared->done && spin_limit_ > kOversubscribedSpins) {
     const bool sleeps = peers_.segment(shared->peer).sleeping.load() > 0;
@@ -425,7 +425,8 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
   RankSegment& own = peers_.own();
   while (true) {
     if (!unannounced_.empty()) {
-      // An announced owner may wait for an operation, which the helper then advances: no caller waits here.
+      // An announced owner may wait for an operation, which the helper then progresses, because this thread
+      // no longer counts as waiting.
       --waiting_;
       visit.announce();
       ++waiting_;
@@ -435,7 +436,8 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
     if (!may_sleep) {
       visit.without_lock([] { sched_yield(); });
     } else {
-      // Peers ring after they publish and find `sleeping` set; the look in between closes the gap.
+      // Peers wake this rank after they publish and find `sleeping` set; checking again in between closes the
+      // race.
       const std::uint32_t wakeup = own.wakeup.load();
       own.sleeping.fetch_add(1);
       const bool moved = done() || failure_ != nullptr || advance();
@@ -456,7 +458,7 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
     }
     if (Clock::now() < next_check && !deadline.passed()) continue;
     next_check = Clock::now() + kPeerCheckInterval;
-    // Peers are looked at before the last try: what one published before it ended still counts.
+    // Checks the peers before the last attempt: data that a peer published before it ended still counts.
     const PeerTrouble trouble = look_at_peers();
     take_what_came(trouble);
     if (done()) return;
@@ -486,7 +488,7 @@ void Engine::wait(const Message& message, const Wait& wait) {
   if (message.error) std::rethrow_exception(message.error);
 }
 
-// Without an exception: whoever leaves has nobody to tell.
+// Does not throw: a leaving caller cannot handle an error.
 void Engine::leave(const std::string& reason, Duration patience) {
   Visit visit(*this);
   if (failure_) return;
@@ -504,7 +506,7 @@ void Engine::leave(const std::string& reason, Duration patience) {
         });
     failure_ = closed;
   } catch (const std::exception&) {
-    // The operations have been told, and the peers.
+    // The failure has been reported to the operations and the peers.
   }
 }
 
