@@ -44,12 +44,12 @@ void register_backend(const Declaration& declaration, EngineFactory<Options> fac
 // Registers an engine without options.
 void register_backend(const std::string& name, BackendFactory factory, const EngineTraits& traits = {});
 
-// Makes a communicator. `name` is that of an engine, with options in brackets where it has some
-// ("hierarchical(native, gloo)", see engine/engine_text.h), or a module's (see engine/module.h); throws
-// UsageError listing the known names when there is no such engine, naming an option that it lacks or a value
-// that cannot be, or saying how to get an engine that was left out of this build.
+// Makes a communicator. `name` is that of an engine, with options in brackets if it has some
+// ("hierarchical(native, gloo)", see engine/engine_text.h), or a module's (see engine/module.h). Throws
+// UsageError listing the known names for an unknown engine, naming an unknown option or an invalid value, or
+// telling how to get an engine that is not in this build.
 Communicator make_communicator(const std::string& name, const BackendRequest& request);
-// The same, without what it can do.
+// Makes a communicator as above and returns its backend only.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendRequest& request);
 
 // Returns the declarations of the engines that make_communicator knows by name, sorted by name.
