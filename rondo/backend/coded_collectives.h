@@ -47,7 +47,7 @@ class SegmentedCodec {
 
  private:
   std::shared_ptr<collective::Codec> codec_;
-  std::size_t segment_;  // values per segment
+  std::size_t segment_;        // values per segment
   std::size_t segment_bytes_;  // bytes between the encodings of two segments
   std::size_t slot_;
 };
@@ -75,10 +75,10 @@ class CodedReduceScatter {
   const std::size_t ranks_;
   std::unique_ptr<SegmentedCodec> segments_;  // for parts of up to longest_ values
   std::size_t longest_ = 0;
-  at::Tensor sent_;  // uint8, one slot per rank
+  at::Tensor sent_;      // uint8, one slot per rank
   at::Tensor received_;  // uint8, one slot per rank
-  at::Tensor own_;  // this rank's contribution to its own part, on the CPU
-  at::Tensor sum_;  // buffer for one segment
+  at::Tensor own_;       // this rank's contribution to its own part, on the CPU
+  at::Tensor sum_;       // buffer for one segment
 };
 
 // An all-gather of encodings: every rank decodes the parts of all ranks, its own included, so that the bits
@@ -178,13 +178,13 @@ class CodedAllReduce {
   CodedAllGather encodings_;  // values if gathers_, otherwise sums
 
   Stage stage_ = Stage::idle;
-  DenseTensor copied_;  // undefined if the caller's tensor is encoded without a copy
-  at::Tensor values_;  // one dimension, on the CPU
-  std::int64_t count_ = 0;  // number of values that the buffers were made for
-  bool gathers_ = false;  // instead of exchanging
+  DenseTensor copied_;           // undefined if the caller's tensor is encoded without a copy
+  at::Tensor values_;            // one dimension, on the CPU
+  std::int64_t count_ = 0;       // number of values that the buffers were made for
+  bool gathers_ = false;         // instead of exchanging
   std::int64_t part_count_ = 0;  // values per rank
-  at::Tensor residual_;  // errors of all values
-  at::Tensor sum_residual_;  // errors of this rank's sum
+  at::Tensor residual_;          // errors of all values
+  at::Tensor sum_residual_;      // errors of this rank's sum
 };
 
 // Reduces a float32 tensor of any strides and device in place: every rank ends with the same sum or average

@@ -178,7 +178,7 @@ struct Context::State {
   std::string local_address;
   c10::Device device = c10::kCPU;
   bool names_device = false;  // InitOptions::device contains an index
-  RankOfHost place_of_host;  // among the ranks of the job, as found by init()
+  RankOfHost place_of_host;   // among the ranks of the job, as found by init()
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> job_store;  // that of the context that init() made
@@ -190,8 +190,8 @@ struct Context::State {
   Group world;
   Mesh mesh;
   std::map<std::string, Group> dimensions;  // by name; for a mesh with several dimensions
-  std::vector<Group> groups;  // all groups made so far; a group's name contains its index
-  std::map<std::string, int> within;  // number of contexts made from a group so far, by its name
+  std::vector<Group> groups;                // all groups made so far; a group's name contains its index
+  std::map<std::string, int> within;        // number of contexts made from a group so far, by its name
 };
 
 namespace {

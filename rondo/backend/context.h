@@ -28,7 +28,7 @@ struct InitOptions {
   // "alone", a world of this process only, and "apart:tcp://host:port", a world of the `rank` and
   // `world_size` given here.
   std::string init_method = "env://";
-  std::optional<int> rank{};  // rank of this process, from 0
+  std::optional<int> rank{};        // rank of this process, from 0
   std::optional<int> world_size{};  // number of processes of the job
   std::optional<int> local_rank{};  // rank among the processes of this host
   // Store of the caller, used instead of init_method. Needs rank and world_size.
@@ -53,7 +53,7 @@ struct InitOptions {
 class Context {
  public:
   Context() = default;
-  int rank() const;  // of this process in the world
+  int rank() const;              // of this process in the world
   int world_size() const;        // processes of the job
   int local_rank() const;        // among the processes of this host
   int local_world_size() const;  // processes of the job on this host

@@ -20,7 +20,7 @@ namespace rondo {
 struct PeerMessage {
   at::Tensor tensor;  // contiguous; the data to send or the buffer to fill
   int peer = 0;       // rank in the group
-  int tag = 0;  // tag of send()
+  int tag = 0;        // tag of send()
 };
 
 // Starts sends and receives as one operation. Returns works that must all be waited for before any of the

@@ -15,8 +15,8 @@ using Tag = std::int32_t;
 
 // A message to send: `bytes` must stay unchanged until the exchange returns.
 struct Outgoing {
-  int peer = 0;  // receiving rank
-  Tag tag = 0;  // expected by the receiver
+  int peer = 0;                        // receiving rank
+  Tag tag = 0;                         // expected by the receiver
   std::span<const std::byte> bytes{};  // the message
 };
 
@@ -24,8 +24,8 @@ struct Outgoing {
 // directly from the channel's buffer. Pieces begin at multiples of kPieceAlignment of the message and are
 // aligned to it in memory.
 struct Incoming {
-  int peer = 0;  // sending rank
-  Tag tag = 0;  // expected tag
+  int peer = 0;          // sending rank
+  Tag tag = 0;           // expected tag
   std::size_t size = 0;  // in bytes; must equal the size of the sent message
   // Called with each piece and its offset in the message, by the thread in exchange().
   std::function<void(std::span<const std::byte> piece, std::size_t offset)> take{};

@@ -127,7 +127,7 @@ class SharedArena {
   const std::shared_ptr<SharedMemory>& memory() const { return published_.memory; }
 
   struct Usage {
-    std::size_t used_bytes = 0;  // allocated, rounded to size classes
+    std::size_t used_bytes = 0;    // allocated, rounded to size classes
     std::size_t cached_bytes = 0;  // free, pages kept
     std::size_t peak_bytes = 0;    // largest used_bytes so far
   };
@@ -142,7 +142,7 @@ class SharedArena {
 
   PublishedMemory published_;
   mutable std::mutex mutex_;                                   // protects everything below
-  std::size_t next_ = 0;  // first byte never allocated
+  std::size_t next_ = 0;                                       // first byte never allocated
   std::unordered_map<std::size_t, std::size_t> allocated_;     // offset -> size class
   std::map<std::size_t, std::vector<std::size_t>> cached_;     // size class -> offsets, pages kept
   std::map<std::size_t, std::vector<std::size_t>> discarded_;  // size class -> offsets, pages returned

@@ -39,9 +39,9 @@ enum class RankState : std::uint32_t { active, left, failed };
 // and then checks who sleeps. They also release the bytes that were written before them.
 struct SharedMemoryChannel::Ring {
   alignas(kCacheLine) std::atomic<std::uint64_t> written;  // set by the sender; never wraps
-  std::atomic<std::uint32_t> sender_waits;  // the sender waits for room
-  alignas(kCacheLine) std::atomic<std::uint64_t> read;  // set by the receiver
-  std::atomic<std::uint32_t> receiver_waits;  // the receiver waits for bytes
+  std::atomic<std::uint32_t> sender_waits;                 // the sender waits for room
+  alignas(kCacheLine) std::atomic<std::uint64_t> read;     // set by the receiver
+  std::atomic<std::uint32_t> receiver_waits;               // the receiver waits for bytes
   alignas(kCacheLine) std::byte data[kRingBytes];
 };
 

@@ -61,9 +61,9 @@ class SharedMemoryChannel final : public Channel {
   void notify(int peer) const;
   // Other ranks that cannot continue, or have left.
   struct Peers {
-    std::vector<int> lost;  // the process has ended without a recorded failure
+    std::vector<int> lost;    // the process has ended without a recorded failure
     std::vector<int> failed;  // with a recorded failure
-    std::vector<int> left;  // left in order
+    std::vector<int> left;    // left in order
   };
   Peers look_at_peers() const;
   void throw_if_any_failed(const Peers& peers) const;

@@ -26,7 +26,7 @@ struct Header {
   std::uint64_t magic;
   pthread_mutex_t mutex;               // robust, shared between processes; protects everything below
   std::atomic<std::uint64_t> used;     // bytes of entries
-  std::uint64_t live;  // entries that are not removed; recounted after a holder has died
+  std::uint64_t live;                  // entries that are not removed; recounted after a holder has died
   std::atomic<std::uint32_t> version;  // futex: changes with every set()
 };
 

@@ -41,11 +41,11 @@ struct ThreadMesh::State {
   }
 
   const int size;
-  std::mutex mutex;                                     // protects everything below
+  std::mutex mutex;                              // protects everything below
   std::vector<std::condition_variable> changed;  // by rank: a condition that it may wait for has changed
-  std::vector<std::deque<Offer*>> offers;               // by pair(from, to), oldest first
-  std::vector<bool> waits;  // by pair(waiting rank, awaited rank)
-  std::vector<bool> left;                               // by rank
+  std::vector<std::deque<Offer*>> offers;        // by pair(from, to), oldest first
+  std::vector<bool> waits;                       // by pair(waiting rank, awaited rank)
+  std::vector<bool> left;                        // by rank
   std::vector<std::optional<ChannelFailure>> failures;  // by rank
 };
 

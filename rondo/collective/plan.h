@@ -19,15 +19,15 @@ enum class Buffer : std::uint8_t { data, scratch };
 // Bytes [offset, offset + bytes) of a buffer; always whole elements.
 struct Range {
   Buffer buffer = Buffer::data;  // buffer that contains the range
-  std::uint64_t offset = 0;  // in bytes, from the start of the buffer
+  std::uint64_t offset = 0;      // in bytes, from the start of the buffer
   std::uint64_t bytes = 0;       // length
   bool operator==(const Range&) const = default;
 };
 
 // The kinds of steps.
 enum class StepKind : std::uint8_t {
-  send,  // sends range to peer
-  recv,  // receives range from peer, replacing its contents
+  send,         // sends range to peer
+  recv,         // receives range from peer, replacing its contents
   recv_reduce,  // range = range + message of peer
   reduce,       // range = sources[0] + sources[1] + ..., in this order, rounded once
   copy          // range = sources[0]
@@ -37,9 +37,9 @@ enum class StepKind : std::uint8_t {
 struct Step {
   StepKind kind = StepKind::send;  // the action
   int round = 0;                   // from 0
-  int peer = -1;  // peer of send, recv and recv_reduce
-  Range range;  // bytes to send or to write
-  std::vector<Range> sources;  // sources of reduce and copy; may contain range
+  int peer = -1;                   // peer of send, recv and recv_reduce
+  Range range;                     // bytes to send or to write
+  std::vector<Range> sources;      // sources of reduce and copy; may contain range
 };
 
 // Returns whether the step involves no other rank.
@@ -54,13 +54,13 @@ inline bool is_local(const Step& step) {
 // run in order. Two messages of a pair of ranks in one round arrive in the order of the steps.
 struct Plan {
   OperationKind operation = OperationKind::all_reduce;  // operation of all ranks' plans together
-  std::string algorithm;  // algorithm that made it
-  int rank = 0;  // rank that runs it
+  std::string algorithm;                                // algorithm that made it
+  int rank = 0;                                         // rank that runs it
   int world = 1;                                        // number of ranks
-  int root = 0;  // root of broadcast and reduce
-  Bytes bytes;  // size of the data buffer
+  int root = 0;                                         // root of broadcast and reduce
+  Bytes bytes;                                          // size of the data buffer
   std::size_t element_bytes = 1;                        // size of an element
-  Bytes scratch;  // size of the scratch buffer
+  Bytes scratch;                                        // size of the scratch buffer
   int rounds = 0;                                       // number of rounds, the same on all ranks
   // Every reduce step combines all ranks' values, in the order of ranks, and no other step adds.
   bool in_rank_order = false;
@@ -75,11 +75,11 @@ struct Plan {
 // afterwards.
 struct PlanRequest {
   OperationKind operation = OperationKind::all_reduce;  // one of planned_operations()
-  int rank = 0;  // rank that runs the plan
+  int rank = 0;                                         // rank that runs the plan
   int world = 1;                                        // number of ranks
   Bytes bytes{};                                        // a multiple of element_bytes; may be zero
-  std::size_t element_bytes = 4;  // pieces contain whole elements
-  int root = 0;  // root of broadcast and reduce
+  std::size_t element_bytes = 4;                        // pieces contain whole elements
+  int root = 0;                                         // root of broadcast and reduce
   // Approximate size of the pieces of pipelined algorithms.
   Bytes segment = KiB(256);
   // Host of every rank for hierarchical, any numbers in any order; empty: all on one.
@@ -127,7 +127,7 @@ class PlanBuilder {
   PlanBuilder(const PlanRequest& request, std::string algorithm);
 
   const PlanRequest& request() const { return request_; }  // the request that was given
-  int rank() const { return request_.rank; }  // rank that runs the plan
+  int rank() const { return request_.rank; }               // rank that runs the plan
   int world() const { return request_.world; }             // number of ranks
 
   // Returns all of the data.

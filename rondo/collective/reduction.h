@@ -16,7 +16,7 @@ struct ReductionTask {
   DType type = DType::float32;
   Reduction reduction = Reduction::sum;
   std::span<const std::byte* const> sources;  // at least one
-  std::span<std::byte* const> destinations;  // each gets the result; one may be a source
+  std::span<std::byte* const> destinations;   // each gets the result; one may be a source
   std::size_t elements = 0;
   // Empty, or one weight per source, for a weighted average: sum(weight[i] * source[i]) / sum(weight). A
   // source of weight zero is skipped, so its contents do not matter. Floating types with Reduction::average

@@ -14,13 +14,13 @@ namespace rondo {
 enum class OperationKind : std::uint8_t {
   all_reduce,      // every rank gets the sum
   reduce_scatter,  // every rank gets a part of the sum
-  all_gather,  // every rank gets the parts of all ranks
-  broadcast,  // every rank gets the root's buffer
+  all_gather,      // every rank gets the parts of all ranks
+  broadcast,       // every rank gets the root's buffer
   reduce,          // the root gets the sum
   gather,          // the root gets all ranks' parts
-  scatter,  // every rank gets a part of the root's data
-  all_to_all,  // every rank gets a part from every rank
-  barrier  // no data
+  scatter,         // every rank gets a part of the root's data
+  all_to_all,      // every rank gets a part from every rank
+  barrier          // no data
 };
 
 // Returns the name for messages: "all_reduce".
@@ -31,7 +31,7 @@ bool reduces(OperationKind kind);
 // Location of an operation's pieces: `count` pieces with a distance of `stride` bytes from `base`, or a list
 // with one pointer per piece. Pointers to inputs are only read.
 struct Pieces {
-  std::byte* base = nullptr;  // start of the first piece
+  std::byte* base = nullptr;          // start of the first piece
   std::size_t stride = 0;             // in bytes
   std::vector<std::byte*> list = {};  // start of each piece; replaces the two above
 
@@ -51,11 +51,11 @@ struct Pieces {
 struct CollectiveRequest {
   OperationKind kind = OperationKind::barrier;  // the operation
   DType type = DType::uint8;                    // of the elements
-  Reduction reduction = Reduction::sum;  // reduction of the elements
-  int root = 0;  // root of broadcast, reduce, gather and scatter
-  std::uint64_t elements = 0;  // number of elements of one piece
-  Pieces input = {};  // pieces to read
-  Pieces output = {};  // pieces to write
+  Reduction reduction = Reduction::sum;         // reduction of the elements
+  int root = 0;                                 // root of broadcast, reduce, gather and scatter
+  std::uint64_t elements = 0;                   // number of elements of one piece
+  Pieces input = {};                            // pieces to read
+  Pieces output = {};                           // pieces to write
   // all_reduce with Reduction::average only: the result is sum(weight * buffer) / sum(weight) over the ranks.
   bool weighted = false;
   double weight = 1;  // this rank's weight

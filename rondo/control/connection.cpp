@@ -91,8 +91,8 @@ struct Connection::State {
   ZmqSocket events;  // monitor of the connection: the only report of a refused handshake
   std::uint64_t asked = 0;
   bool connected = false;  // the handshake of the current connection is done
-  bool met = false;  // a handshake succeeded before
-  int refusals = 0;  // connections that ended during the handshake
+  bool met = false;        // a handshake succeeded before
+  int refusals = 0;        // connections that ended during the handshake
   int losses = 0;          // connections that ended later
 
   void take_events() {

@@ -30,8 +30,8 @@ struct HttpPage::State {
   ZmqContext context;
   ZmqSocket socket;  // ZMQ_STREAM: raw bytes by connection; used by the thread once it runs
   std::map<std::string, std::string> begun;  // thread only: incomplete requests by connection
-  std::deque<std::string> answered;  // thread only: newest answered connections, perhaps open
-  std::atomic<bool> ends = false;  // polled by the thread several times a second
+  std::deque<std::string> answered;          // thread only: newest answered connections, perhaps open
+  std::atomic<bool> ends = false;            // polled by the thread several times a second
   std::thread thread;
 
   std::string answer_to(std::string_view request) const {

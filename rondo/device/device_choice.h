@@ -21,7 +21,7 @@ c10::Device choose_device(const std::string& name, const VisibleDevices& visible
 // The position of a rank among those that share the devices of its host.
 struct RankOfHost {
   int local_rank = 0;
-  int ranks = 1;  // number of ranks of the host
+  int ranks = 1;    // number of ranks of the host
   int devices = 0;  // number of devices of the host of this type
 };
 
@@ -35,7 +35,7 @@ std::vector<c10::Device> devices_of_replicas(c10::Device own, const RankOfHost& 
 // The device of a rank, as published to the others.
 struct RankCard {
   std::string host = {};     // name of its host
-  std::string card = {};  // equal for ranks that use the same card; empty: on the CPU
+  std::string card = {};     // equal for ranks that use the same card; empty: on the CPU
   std::string refusal = {};  // reason why the rank has no device; empty: it has one
 
   bool operator==(const RankCard&) const = default;

@@ -12,7 +12,7 @@ namespace rondo {
 struct VisibleDevices {
   bool cuda_build = false;  // libtorch is a CUDA build
   int cuda = 0;             // number of devices
-  std::string refusal{};  // reason why the CUDA library is unusable despite cards
+  std::string refusal{};    // reason why the CUDA library is unusable despite cards
 };
 
 // Returns the number of devices of a type that libtorch sees; 0 for an unknown type. For CUDA, loads

@@ -20,7 +20,7 @@ class MemoryLimitError : public Error {
   MemoryLimitError(const std::string& message, Bytes wanted, Bytes limit)
       : Error(message), wanted_(wanted), limit_(limit) {}
   Bytes wanted() const { return wanted_; }  // size of the request
-  Bytes limit() const { return limit_; }  // limit of this process
+  Bytes limit() const { return limit_; }    // limit of this process
 
  private:
   Bytes wanted_;
@@ -29,13 +29,13 @@ class MemoryLimitError : public Error {
 
 // The purposes of memory.
 enum class MemoryCategory : std::uint8_t {
-  parameters,  // parameters and buffers of the model
-  gradients,  // gradients of parameters
+  parameters,       // parameters and buffers of the model
+  gradients,        // gradients of parameters
   optimizer_state,  // moments, master weights
-  activations,  // saved for backward, checkpointed inputs included
+  activations,      // saved for backward, checkpointed inputs included
   communication,    // gather buffers, buckets, staging
-  temporaries,  // workspace, and gradients of activations during backward
-  other,  // batches, validation, memory without a label
+  temporaries,      // workspace, and gradients of activations during backward
+  other,            // batches, validation, memory without a label
 };
 inline constexpr std::size_t kMemoryCategories = 7;  // number of categories
 
@@ -70,7 +70,7 @@ struct MemoryLabel {
 
 // A point of a training, for the moment of a peak.
 struct MemoryMoment {
-  std::int64_t step = 0;  // current step, from 1; 0 before the first
+  std::int64_t step = 0;   // current step, from 1; 0 before the first
   const char* phase = "";  // "forward", "optimizer": a static string
 };
 
@@ -105,7 +105,7 @@ MemoryMoment& memory_moment();  // returns this thread's moment
 // scope. Its destructor also ends labels that an exception left behind inside it.
 class MemoryScope {
  public:
-  explicit MemoryScope(MemoryCategory category);  // in the unit of the enclosing scope
+  explicit MemoryScope(MemoryCategory category);          // in the unit of the enclosing scope
   MemoryScope(MemoryCategory category, MemoryUnit unit);  // in that unit
   // Labels allocations with the unit of that name.
   MemoryScope(MemoryCategory category, std::string_view unit) : MemoryScope(category, memory_unit(unit)) {}

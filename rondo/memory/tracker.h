@@ -21,7 +21,7 @@ class BlockTable {
   // A block in use.
   struct Block {
     std::uint64_t bytes = 0;  // size
-    MemoryLabel label;  // purpose it is counted under
+    MemoryLabel label;        // purpose it is counted under
   };
 
   // Makes an empty table.
@@ -59,7 +59,7 @@ struct MemoryUsage {
   };
   std::uint64_t total = 0;          // bytes of all categories
   BytesByCategory categories = {};  // sums over all units
-  std::vector<Unit> units = {};  // units with live bytes, in the order of their numbers
+  std::vector<Unit> units = {};     // units with live bytes, in the order of their numbers
 
   // Returns the bytes of a category.
   std::uint64_t operator[](MemoryCategory category) const { return bytes_of(categories, category); }
@@ -70,9 +70,9 @@ struct MemoryUsage {
 // The largest total so far and its moment.
 struct MemoryPeak {
   MemoryUsage usage = {};    // at that moment
-  std::int64_t step = 0;  // MemoryMoment of the allocating thread
-  std::string phase = {};  // MemoryMoment of the allocating thread
-  std::string unit = {};  // unit of the allocation
+  std::int64_t step = 0;     // MemoryMoment of the allocating thread
+  std::string phase = {};    // MemoryMoment of the allocating thread
+  std::string unit = {};     // unit of the allocation
   std::int64_t time_ns = 0;  // monotonic_ns()
 };
 
@@ -80,8 +80,8 @@ struct MemoryPeak {
 struct MemoryInterval {
   std::int64_t peak_time_ns = 0;  // monotonic_ns() of the largest total
   BytesByCategory peak = {};      // at that moment
-  std::int64_t now_ns = 0;  // monotonic_ns() at the end
-  BytesByCategory now = {};  // at the end
+  std::int64_t now_ns = 0;        // monotonic_ns() at the end
+  BytesByCategory now = {};       // at the end
 };
 
 // A memory tracker: live bytes by category and unit, exact at every moment, the peak with its composition,
@@ -121,8 +121,8 @@ class MemoryTracker {
 
   std::uint64_t total() const;       // bytes alive now
   std::uint64_t peak_total() const;  // the largest total
-  MemoryUsage usage() const;  // live bytes by unit
-  MemoryPeak peak() const;  // live bytes at the largest total
+  MemoryUsage usage() const;         // live bytes by unit
+  MemoryPeak peak() const;           // live bytes at the largest total
   // Restarts the peak from the live bytes.
   void reset_peak();
 

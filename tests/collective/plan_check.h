@@ -12,7 +12,7 @@ namespace rondo::collective::plan_check {
 
 // Symbolic contents of one element of a buffer.
 struct Symbol {
-  std::vector<bool> ranks;  // ranks with a contribution in the sum; empty: unwritten
+  std::vector<bool> ranks;    // ranks with a contribution in the sum; empty: unwritten
   std::int64_t element = -1;  // index in the data, equal in all contributions
 };
 using Symbols = std::vector<Symbol>;

@@ -53,7 +53,7 @@ TEST(DeviceChoice, KnowsWhichRanksShareACard) {
   EXPECT_TRUE(have_own_cards(own));
   EXPECT_EQ(shared_cards(own), "");
   EXPECT_FALSE(have_own_cards({}));
-  EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}}));  // one rank does not communicate
+  EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}}));                 // one rank does not communicate
   EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}, {"a", "", ""}}));  // one is on the CPU
   EXPECT_EQ(shared_cards({{"a", "card 0", ""}, {"a", "", ""}, {"a", "", ""}}), "");
 

@@ -19,7 +19,7 @@ namespace {
 // The log level of libtorch, one for the process. The mutex protects both fields.
 struct LogLevel {
   std::mutex mutex;
-  int quiet = 0;  // number of QuietLog objects
+  int quiet = 0;   // number of QuietLog objects
   int before = 0;  // level to restore
 
   static LogLevel& instance() {

@@ -90,7 +90,7 @@ class FailureRecord {
  private:
   struct Failure {
     std::vector<int> ranks;  // the ranks at fault
-    bool mismatch = false;  // ranks disagree, none is lost
+    bool mismatch = false;   // ranks disagree, none is lost
     std::string what;
   };
   static Failure record(c10d::Store& store, const Failure& failure);

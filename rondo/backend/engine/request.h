@@ -17,14 +17,14 @@ namespace rondo {
 // One group's connection over an engine, and its traits.
 struct Communicator {
   c10::intrusive_ptr<c10d::Backend> backend;  // never null
-  EngineTraits traits;  // those of this communicator
+  EngineTraits traits;                        // those of this communicator
 };
 
 // The input of a backend factory, which makes one communicator.
 struct BackendRequest {
-  std::string group_name;  // the same on all members, unique in the job
-  int rank = 0;  // rank of this process in the group
-  int size = 1;  // number of members of the group
+  std::string group_name;                 // the same on all members, unique in the job
+  int rank = 0;                           // rank of this process in the group
+  int size = 1;                           // number of members of the group
   std::vector<int> world_ranks;           // world rank of each member
   c10::intrusive_ptr<c10d::Store> store;  // private to the group
   // Store of all ranks of the job, for its first failure; null: only the group's own failures are recorded.
@@ -62,7 +62,7 @@ using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const Bac
 struct RegisteredBackend {
   BackendFactory factory;    // makes a communicator
   EngineTraits traits = {};  // of communicators that are not ExtendedBackend
-  bool built_in = false;  // one of rondo's own: its traits are known without a communicator
+  bool built_in = false;     // one of rondo's own: its traits are known without a communicator
 };
 
 }  // namespace rondo

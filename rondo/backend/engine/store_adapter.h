@@ -75,7 +75,7 @@ class BoundedStore final : public c10d::Store {
  public:
   struct Options {
     std::string keeper;  // name of the process that keeps the store, for messages
-    Duration timeout;  // limit of each call
+    Duration timeout;    // limit of each call
     // Key that ends waits with JobOverError, whose message is over_text and the key's value. Empty: none.
     std::string over_key = {};
     std::string over_text = {};

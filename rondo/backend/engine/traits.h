@@ -28,7 +28,7 @@ struct EngineTraits {
   // The engine has alltoall_base with parts of any sizes. c10d::Backend has no query for it, so
   // make_communicator tests for it; without it all_to_all_single uses broadcasts.
   bool all_to_all = true;
-  bool cpu_tensors = true;  // takes tensors on the CPU
+  bool cpu_tensors = true;      // takes tensors on the CPU
   bool device_tensors = false;  // takes tensors on an accelerator
   // Messages between two ranks are matched by their tags. If false, they are matched by the order in which
   // both ranks start them, and opposite messages must be part of one exchange (start_exchange).

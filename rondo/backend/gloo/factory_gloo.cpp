@@ -53,7 +53,7 @@ class SendWatch {
   struct Wait {
     c10d::Work* send;
     int peer;
-    int rounds = 0;  // duration so far
+    int rounds = 0;       // duration so far
     int lost_rounds = 0;  // rounds since a probe found the connection closed
   };
   // Probes of one connection.
@@ -70,7 +70,7 @@ class SendWatch {
   std::condition_variable changed_;
   std::list<Wait> waits_;
   std::map<int, Tries> tries_;  // by peer
-  bool idle_ = false;  // the thread waits for a wait to begin
+  bool idle_ = false;           // the thread waits for a wait to begin
   bool stopped_ = false;
   std::thread thread_;
 };

@@ -95,7 +95,7 @@ class Pipeline {
   mutable std::mutex mutex_;  // protects everything below
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Entry>> waiting_;  // jobs whose first steps have not begun
-  std::deque<Position> gathered_;  // chunks whose second steps have not begun
+  std::deque<Position> gathered_;               // chunks whose second steps have not begun
   int under_way_ = 0;                           // chunks between their two steps
   std::deque<std::shared_ptr<Entry>> unfinished_;
   std::uint64_t submitted_ = 0;

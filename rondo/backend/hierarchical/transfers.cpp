@@ -67,7 +67,7 @@ class Broadcast final : public ChunkedOperation {
     messages(chunk).sends.push_back(transports.between_hosts->send(to_, lane, data(chunk), bytes(chunk)));
   }
 
-  int relay_;  // rank of this host that broadcasts within it
+  int relay_;      // rank of this host that broadcasts within it
   int from_ = -1;  // the relay's neighbours in the chain of hosts
   int to_ = -1;
 };

@@ -22,8 +22,8 @@ namespace rondo::hierarchical {
 struct Compression {
   std::unique_ptr<collective::Codec> encoder;  // first thread
   std::unique_ptr<collective::Codec> decoder;  // second thread
-  std::vector<float> residual;  // for this rank's parts, one after the other
-  std::vector<float> sum_residual;  // for the sums that this rank encodes for others
+  std::vector<float> residual;                 // for this rank's parts, one after the other
+  std::vector<float> sum_residual;             // for the sums that this rank encodes for others
 };
 
 // The Compression of every buffer that is reduced repeatedly, as gradient buckets are. The key of a buffer is

@@ -114,9 +114,9 @@ class PlannedCollectives {
   bool running_ = false;  // a thread runs a collective
   std::uint64_t started_ = 0;
   std::uint64_t ended_ = 0;                // always a prefix
-  std::exception_ptr given_up_;  // error of all collectives that have not ended
+  std::exception_ptr given_up_;            // error of all collectives that have not ended
   std::atomic<std::uint32_t> endings_{0};  // futex; unlike a condition variable, it survives a fork
-  shared_memory::HelperTeam helpers_;  // started for the first caller that does not wait
+  shared_memory::HelperTeam helpers_;      // started for the first caller that does not wait
 };
 
 }  // namespace rondo

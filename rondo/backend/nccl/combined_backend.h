@@ -98,10 +98,10 @@ class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine
   const Communicator control_;
   const Communicator device_;
   const CardOf card_of_;
-  std::mutex mutex_;  // protects the fields below
+  std::mutex mutex_;                // protects the fields below
   std::vector<std::string> cards_;  // by rank; empty: unknown
   bool knows_all_cards_ = false;    // every rank has a card of its own
-  std::string shared_card_;  // message about two ranks with one card; empty: none
+  std::string shared_card_;         // message about two ranks with one card; empty: none
 };
 
 // Makes an engine that uses the result of `device`, with these traits, for device tensors, and the engine

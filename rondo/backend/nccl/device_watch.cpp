@@ -118,8 +118,8 @@ bool DeviceOperation::is_awaited() {
 
 // The message of a rank to all others in a heartbeat.
 struct DeviceWatch::Beat {
-  std::int64_t leaves = 0;  // 1: this is the rank's last heartbeat
-  std::int64_t asks = 0;  // id of a group with an overdue operation; 0: none
+  std::int64_t leaves = 0;   // 1: this is the rank's last heartbeat
+  std::int64_t asks = 0;     // id of a group with an overdue operation; 0: none
   std::int64_t answers = 0;  // id of the group in the question of the last heartbeat; 0: none
   std::int64_t issued = -1;  // operations that the rank has started in that group; -1: not a member
 };

@@ -50,18 +50,18 @@ class DeviceOperation {
   std::mutex mutex_;  // protects the fields below
   bool is_cancelled_ = false;
   std::optional<c10::weak_intrusive_ptr<c10d::Work>> work_;  // empty: being started
-  std::optional<c10::Event> event_;  // recorded in the stream that waits for it
+  std::optional<c10::Event> event_;                          // recorded in the stream that waits for it
 };
 
 // A group whose operations between accelerators are watched. DeviceWatch's mutex protects the fields that
 // change.
 struct WatchedGroup {
   std::string name;
-  std::int64_t id = 0;  // the same on all members, unique in the job, above 0
+  std::int64_t id = 0;           // the same on all members, unique in the job, above 0
   std::vector<int> world_ranks;  // world ranks of the members
   c10::intrusive_ptr<c10d::Backend> device;
   c10::intrusive_ptr<c10d::Backend> control;
-  std::uint64_t issued = 0;  // number of operations so far
+  std::uint64_t issued = 0;                                      // number of operations so far
   std::deque<std::shared_ptr<DeviceOperation>> operations = {};  // unfinished operations, in order
   std::exception_ptr failure = {};
 };
@@ -130,7 +130,7 @@ class DeviceWatch {
   // Used by the thread alone.
   std::int64_t asked_ = 0;  // id of the group that all ranks report on in the next heartbeat; 0: none
   int asker_ = -1;          // the rank that asked
-  Overdue overdue_;  // the operation that this rank asked about
+  Overdue overdue_;         // the operation that this rank asked about
 
   mutable std::mutex mutex_;  // protects everything below
   std::condition_variable changed_;

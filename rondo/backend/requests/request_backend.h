@@ -67,7 +67,7 @@ class RequestBackend : public ExtendedBackend {
   // Treatment of a call with an output that overlaps an input.
   enum class Overlaps {
     refused,  // UsageError, before start() is called
-    copied  // start() is called, and copies inputs
+    copied    // start() is called, and copies inputs
   };
   // `timeout` applies to operations whose call has none.
   RequestBackend(int rank, int size, Duration timeout, Overlaps overlaps = Overlaps::refused)

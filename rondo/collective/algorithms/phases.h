@@ -48,9 +48,9 @@ void ring_all_gather(PlanBuilder& builder, int round, const std::vector<int>& gr
 struct Tree {
   std::vector<int> parent;  // by rank; -1 for the root
   std::vector<int> depth;   // by rank; 0 for the root
-  std::vector<int> slot;  // by rank: index among its parent's children
+  std::vector<int> slot;    // by rank: index among its parent's children
   int height = 0;           // largest depth
-  int fanout = 0;  // largest number of children of a rank
+  int fanout = 0;           // largest number of children of a rank
 };
 Tree make_tree(std::vector<int> parents);
 

@@ -10,8 +10,8 @@ namespace rondo::collective {
 // A way to run collectives. Its functions depend on the request alone: no communication, no state, any
 // thread.
 struct Algorithm {
-  std::string name;  // value of --algorithm
-  std::string summary;  // one line for users
+  std::string name;                       // value of --algorithm
+  std::string summary;                    // one line for users
   std::vector<OperationKind> operations;  // operations that it has plans for
   // Returns the steps of request.rank. Called for operations of the list, with a request that make_plan has
   // checked.
@@ -28,14 +28,14 @@ struct Algorithm {
 
 // The algorithms of docs/algorithms.md, each in a file of the same name.
 Algorithm naive();               // gathered and added at one rank
-Algorithm all_to_all();  // each rank adds one part of all ranks, and sends it to all
+Algorithm all_to_all();          // each rank adds one part of all ranks, and sends it to all
 Algorithm reduce_broadcast();    // to one rank along a binomial tree, and back
-Algorithm ring();  // around a ring, one piece per rank
+Algorithm ring();                // around a ring, one piece per rank
 Algorithm halving_doubling();    // recursive halving, then doubling
 Algorithm double_binary_tree();  // two trees, each with half of the data
 Algorithm torus_2d();            // rings along rows and columns
 Algorithm hierarchical();        // within hosts and between them
-Algorithm direct();  // each rank reads all data and adds it itself
+Algorithm direct();              // each rank reads all data and adds it itself
 
 // Returns all algorithms, in the order of listings for users.
 const std::vector<Algorithm>& algorithms();

@@ -175,7 +175,7 @@ class Engine {
   struct PeerTrouble {
     std::vector<int> failed;  // announced a failure
     std::vector<int> left;    // left in order
-    std::vector<int> ended;  // the process has ended
+    std::vector<int> ended;   // the process has ended
   };
   PeerTrouble look_at_peers() const;
   // Processes data that peers had published before look_at_peers(); then ends messages that can no longer
@@ -206,7 +206,7 @@ class Engine {
   Peers peers_;
   Messages messages_;
   std::list<UnderWay> operations_;  // incomplete, in order
-  std::list<UnderWay> spare_;  // reused, because an allocation slows a small operation
+  std::list<UnderWay> spare_;       // reused, because an allocation slows a small operation
   // Operations to begin later, in order. operations_ contains the exchange of sizes that the first one waits
   // for.
   std::deque<Queued> queued_;
@@ -217,13 +217,13 @@ class Engine {
   std::uint64_t known_least_consumed_ = 0;
   std::exception_ptr failure_;
   int spin_limit_;
-  std::vector<Owner> unannounced_;  // owners of ended operations
+  std::vector<Owner> unannounced_;                       // owners of ended operations
   std::vector<std::shared_ptr<Announcements>> batches_;  // batches being announced
-  bool hands_off_ = true;  // no peer was stopped inside this rank's memory at the failure
+  bool hands_off_ = true;                      // no peer was stopped inside this rank's memory at the failure
   std::vector<std::shared_ptr<void>> unsafe_;  // owners, with buffers, to keep if !hands_off_
   std::uint64_t visits_ = 0;                   // calls of the rank's threads so far
   int waiting_ = 0;                            // threads inside wait_until
-  bool helper_sleeps_ = false;  // the helper on duty sleeps until it is woken
+  bool helper_sleeps_ = false;                 // the helper on duty sleeps until it is woken
   const OwnProcess process_;
   HelperTeam helpers_;  // started for the first operation that a call leaves in flight
 

@@ -61,7 +61,7 @@ enum class RankState : std::uint32_t { connecting, active, left, failed };
 // A byte stream from one rank to another, in the receiver's file.
 struct MessageRing {
   alignas(kCacheLine) std::atomic<std::uint64_t> written;  // written by the sender
-  alignas(kCacheLine) std::atomic<std::uint64_t> read;  // written by the receiver
+  alignas(kCacheLine) std::atomic<std::uint64_t> read;     // written by the receiver
   alignas(kCacheLine) std::byte data[kMessageRingBytes];
 };
 
@@ -70,7 +70,7 @@ struct RankSegment {
   std::uint64_t layout_bytes;
   std::atomic<std::uint32_t> attached;  // peers that have mapped this file
   std::atomic<std::uint32_t> reached;   // ranks, in order, whose files the owner has mapped
-  std::atomic<std::uint32_t> joined;  // 1 after the owner's last use of the rendezvous's store
+  std::atomic<std::uint32_t> joined;    // 1 after the owner's last use of the rendezvous's store
   std::atomic<RankState> state;
   // The reason, if state is failed.
   ChannelFailure::Kind failure_kind;
@@ -80,7 +80,7 @@ struct RankSegment {
   // Tickets count the chunks of all operations; every rank computes the same ticket numbers.
   alignas(kCacheLine) std::atomic<std::uint64_t> published;  // chunks whose data is in staging
   alignas(kCacheLine) std::atomic<std::uint64_t> reduced;  // chunks this rank has read from all, and reduced
-  std::atomic<std::uint64_t> consumed;  // chunks that this rank no longer needs
+  std::atomic<std::uint64_t> consumed;                     // chunks that this rank no longer needs
 
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;  // threads of the owner that are about to sleep
   std::atomic<std::uint32_t> wakeup;                        // futex they sleep on

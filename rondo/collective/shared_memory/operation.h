@@ -57,8 +57,8 @@ class PieceSizes final : public OperationOwner {
 enum class Path : std::uint8_t {
   inlined,    // inside the slot
   one_phase,  // small all_reduce: every rank reads all staging buffers and reduces for itself
-  pulled,  // every rank reads its data from staging or in place; no second phase
-  staged,  // all_reduce: each rank reduces its slice of a chunk, then fetches the other slices
+  pulled,     // every rank reads its data from staging or in place; no second phase
+  staged,     // all_reduce: each rank reduces its slice of a chunk, then fetches the other slices
   in_place,   // all_reduce of registered buffers: each rank reduces its slice and writes it into all buffers
 };
 
@@ -140,7 +140,7 @@ class Operation {
   bool registered_ = false;      // this rank's input can be read in place
   bool reads_in_place_ = false;  // a peer's input is read in place
   bool described_ = false;       // the slot is published
-  bool resolved_ = false;  // all ranks' slots are published and agree
+  bool resolved_ = false;        // all ranks' slots are published and agree
   std::uint64_t published_ = 0;
   std::uint64_t reduced_ = 0;
   std::uint64_t consumed_ = 0;

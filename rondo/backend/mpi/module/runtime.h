@@ -66,7 +66,7 @@ class Runtime {
   bool stopping_ = false;
   bool ready_ = false;
   std::list<std::shared_ptr<Task>> active_;  // used by the MPI thread only
-  bool failed_ = false;  // used by the MPI thread only
+  bool failed_ = false;                      // used by the MPI thread only
   std::string init_error_;
   int rank_ = 0;
   int size_ = 1;
