@@ -26,7 +26,7 @@ template <class Options>
 using EngineFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&, const Options&)>;
 
 // Registers an engine for InitOptions::backend and `--backend`; a registered name is replaced. Its
-// declaration lists the fields of `Options` that can be set by name, in brackets behind the engine
+// declaration lists the fields of `Options` that can be set by name, in brackets after the engine
 // ("mine(window=3)") and as flags of a program that ends in run_rank(). Throws Error if the declaration is
 // not of that struct. `traits` hold for communicators that are not ExtendedBackend. Any thread.
 template <class Options>

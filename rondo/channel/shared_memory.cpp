@@ -230,7 +230,7 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
   return std::nullopt;
 }
 
-// Reads the number behind `key` in a file of lines "key number".
+// Reads the number after `key` in a file of lines "key number".
 std::uint64_t read_field(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -78,10 +78,10 @@ struct CollectiveRequest {
 
 // Describes the request: "all_reduce(1000 x float32, SUM)", "broadcast(12 x int64, root 1)".
 std::string describe(const CollectiveRequest& request);
-// Returns "is in Trainer::save and called all_reduce(1000 x float32, SUM)", for messages behind a rank's
+// Returns "is in Trainer::save and called all_reduce(1000 x float32, SUM)", for messages after a rank's
 // name; `described` is the operation.
 std::string describe_call(CollectiveCall call, const std::string& described);
-// Returns " in Trainer::save", for messages behind an operation; empty for an operation outside of a call.
+// Returns " in Trainer::save", for messages after an operation; empty for an operation outside of a call.
 std::string in_call(CollectiveCall call);
 
 }  // namespace rondo

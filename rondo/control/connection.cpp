@@ -37,7 +37,7 @@ Listener::Listener(const std::string& address, const JobSecret& secret, const Li
   std::array<char, 256> endpoint{};
   std::size_t size = endpoint.size();
   zeromq().getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size);
-  state_->address = std::string(endpoint.data()).substr(6);  // text behind "tcp://"
+  state_->address = std::string(endpoint.data()).substr(6);  // text after "tcp://"
 }
 
 Listener::~Listener() = default;
@@ -57,7 +57,7 @@ std::optional<Request> Listener::receive(Duration patience) {
     if (parts == 1) request.body = part.text();
     more = part.more();
   }
-  // Requests have one part behind the peer's name; other messages are not rondo's.
+  // Requests have one part after the peer's name; other messages are not rondo's.
   if (parts != 2 || request.body.size() < sizeof request.number) return std::nullopt;
   std::memcpy(&request.number, request.body.data(), sizeof request.number);
   request.body.erase(0, sizeof request.number);

@@ -35,7 +35,7 @@ c10::Device current_device();
 // Returns the calling thread's current stream on `device`, an accelerator.
 c10::Stream current_stream(c10::Device device);
 
-// Records and returns an event behind all work queued so far on the calling thread's current stream of
+// Records and returns an event after all work queued so far on the calling thread's current stream of
 // `device`, an accelerator: Event::query() returns whether the device has completed that work.
 c10::Event record_event(c10::Device device);
 

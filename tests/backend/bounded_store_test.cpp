@@ -20,7 +20,7 @@ namespace {
 using testing::expect_facts;
 using testing::message_of;
 
-// A store whose keeper is stopped: no call returns before resume, as in TCPStore.
+// A store whose keeper is stopped: no call returns before go_on(), as in TCPStore.
 class StoppedStore final : public c10d::Store {
  public:
   c10::intrusive_ptr<c10d::Store> clone() override { return store_.clone(); }

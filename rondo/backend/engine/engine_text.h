@@ -10,7 +10,7 @@ namespace rondo {
 // An engine as users name it: "hierarchical(native, gloo, window=3)". Free of libtorch.
 struct EngineText {
   std::string name;                         // "hierarchical", or "path/to/module.so:name"
-  std::vector<std::string> arguments = {};  // in the brackets behind the name
+  std::vector<std::string> arguments = {};  // in the brackets after the name
 };
 
 // Type of an option whose value is an engine as text, which may have brackets of its own.

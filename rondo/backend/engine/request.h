@@ -39,7 +39,7 @@ struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> host_store = {};
   // Address at which other hosts reach this host; empty: unknown.
   std::string local_address = {};
-  // Arguments in the brackets behind the name of an engine from a shared module, "m.so:x(a, b)".
+  // Arguments in the brackets after the name of an engine from a shared module, "m.so:x(a, b)".
   std::vector<std::string> arguments = {};
   // Whether sums are added in the order of ranks, see InitOptions::deterministic. The registry ensures it for
   // engines whose factory is not registered as deterministic.

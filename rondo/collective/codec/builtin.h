@@ -3,7 +3,7 @@
 #include "rondo/collective/codec/codec.h"
 
 // Factories of rondo's own codecs, one file each; the table in codec.cpp has their names. `argument` is the
-// text behind the colon of the name.
+// text after the colon of the name.
 namespace rondo::collective {
 
 std::unique_ptr<Codec> make_none_codec(std::string_view argument);

@@ -53,7 +53,7 @@ class Codec {
   virtual double error_bound(double largest) const = 0;
 };
 
-// A factory of a codec from its argument, the text behind the colon of "top_k:0.01"; empty without one.
+// A factory of a codec from its argument, the text after the colon of "top_k:0.01"; empty without one.
 using CodecFactory = std::function<std::unique_ptr<Codec>(std::string_view argument)>;
 
 // Makes a codec. `name` is "int8", or with an argument "top_k:0.01". Throws UsageError naming the known
