@@ -70,7 +70,7 @@ using Lane = OuterLink::Lane;
 
 // Largest part that is sent to all hosts at once: a second round trip would take longer than the bytes.
 constexpr std::size_t kDirectBytes = std::size_t{64} << 10;
-// Parts begin at multiples of this many elements, where the buffer allows it.
+// Alignment of parts in elements, if the buffer allows it.
 constexpr std::uint64_t kAlignment = 16;
 
 struct ChunkRange {

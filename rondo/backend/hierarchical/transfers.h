@@ -96,9 +96,9 @@ struct AllReduceOptions {
   std::size_t chunk_bytes = kChunkBytes;
 };
 
-// Reduces within the host so that every rank (or, on hosts of different sizes, the first `inter_host_ranks`)
-// holds a part, exchanges the part with the ranks of the same local rank on other hosts, and gathers the
-// parts within the host.
+// Reduces in three steps. The first reduces within the host, so that every rank (or, on hosts of different
+// sizes, the first `inter_host_ranks`) holds a part. The second exchanges the part with the ranks of the same
+// local rank on other hosts. The third gathers the parts within the host.
 //
 // `request` has its buffer as input and output; Reduction::average divides by the number of all ranks.
 // Between two hosts, and for small parts, each host sends its part to all others. Between more hosts, parts

@@ -172,7 +172,7 @@ void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
   while (ended_ <= number) {
     if (!running_) {
       const Owner ended = run_next(lock, deadline);
-      // Announces at once: a callback may be needed before the next collective can start.
+      // Announces at once, without the lock: a callback may wait for the next collective.
       lock.unlock();
       ended->announce();
       lock.lock();

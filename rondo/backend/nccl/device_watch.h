@@ -70,13 +70,13 @@ struct WatchedGroup {
 // died, is stopped or never arrives does not end, and neither does the host's wait for its stream. Therefore
 // a thread on each rank of a job exchanges heartbeats with the others over a CPU engine, which detects and
 // names such a peer as in CPU collectives. On such a failure, and when an operation has passed its deadline,
-// the watch aborts the communicators of all groups of the job on this rank, which wakes waiting threads, and
-// fails their CPU engines with the same error.
+// the watch aborts the communicators of all groups of the job on this rank, which wakes waiting threads. The
+// groups' CPU engines fail with the same error.
 //
 // A rank that leaves notifies the others, which is not a failure. Heartbeats end with it: operations that
 // need it and have not ended a second later fail, naming it.
 //
-// Any thread may call, except where a method says otherwise.
+// Any thread may call, unless a method says otherwise.
 class DeviceWatch {
  public:
   // `request` contains the ranks of the job. Collective if there are several; blocking.

@@ -118,9 +118,9 @@ class Engine {
   void abort(const std::string& reason);
   // Fails them with this error here, and with the result of describe_failure() on the peers.
   void abort(const std::exception_ptr& error);
-  // Fails all later calls on this rank with `reason`. Ends receives without a sent message with it; waits up
-  // to kLeavePatience for other operations in flight. If they do not complete, that is a failure, and the
-  // peers are notified; otherwise they are not.
+  // Fails all later calls and all pending receives on this rank with `reason`. Waits up to kLeavePatience for
+  // other operations in flight. If they do not complete, that is a failure, and the peers are notified;
+  // otherwise they are not.
   void close(const std::string& reason);
 
  private:

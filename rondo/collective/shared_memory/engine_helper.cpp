@@ -23,8 +23,8 @@ namespace {
 // ranks that would have called anyway.
 constexpr Duration kShortestWatch = std::chrono::milliseconds(1);
 // A check takes the core from the rank for 10 to 60 us, which is significant in a step of 300 us. A rank that
-// calls at least kManyCalls times per millisecond will call again soon, so the helper halves its rate of
-// checks, down to this interval.
+// calls at least kManyCalls times per millisecond will call again soon, so the helper doubles the interval,
+// up to this one.
 constexpr Duration kLongestWatch = std::chrono::milliseconds(16);
 constexpr std::uint64_t kManyCalls = 8;
 // Time that it keeps watching after the last operation, so that a rank that keeps starting operations does
