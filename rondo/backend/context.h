@@ -53,10 +53,10 @@ struct InitOptions {
 class Context {
  public:
   Context() = default;
-  int rank() const;              // of this process in the world
-  int world_size() const;        // processes of the job
-  int local_rank() const;        // among the processes of this host
-  int local_world_size() const;  // processes of the job on this host
+  int rank() const;              // rank of this process in the world
+  int world_size() const;        // number of processes of the job
+  int local_rank() const;        // rank among the processes of this host
+  int local_world_size() const;  // number of processes of the job on this host
   // Host name of this process.
   const std::string& host() const;
   // Name of the engine: "native", "gloo", ...

@@ -50,7 +50,7 @@ struct Pieces {
 // The caller owns the buffers and keeps them until the operation has completed.
 struct CollectiveRequest {
   OperationKind kind = OperationKind::barrier;  // the operation
-  DType type = DType::uint8;                    // of the elements
+  DType type = DType::uint8;                    // dtype of the elements
   Reduction reduction = Reduction::sum;         // reduction of the elements
   int root = 0;                                 // root of broadcast, reduce, gather and scatter
   std::uint64_t elements = 0;                   // number of elements of one piece

@@ -132,9 +132,9 @@ class Operation {
   std::uint64_t first_ticket_;
   const Peers* peers_;
 
-  std::size_t piece_bytes_;  // of one piece
-  std::size_t pieces_in_;    // pieces of an input
-  std::size_t chunk_bytes_;  // of one piece, per chunk
+  std::size_t piece_bytes_;  // size of one piece
+  std::size_t pieces_in_;    // number of pieces of an input
+  std::size_t chunk_bytes_;  // size of a chunk of one piece
   std::uint64_t chunks_;
   Path path_;
   bool registered_ = false;      // this rank's input can be read in place
