@@ -48,8 +48,8 @@ struct InitOptions {
 
 // A rank's place in a job and the engine that connects it to the others. A value-type handle; destroying the
 // last copy shuts down. A process may have several contexts, of one job (ranks as threads) or of different
-// jobs. They share only the process: memory and log lines are attributed to the context that the thread has
-// entered (enter()). libtorch's default random number generator is also shared by the process.
+// jobs. Contexts share only the process: memory and log lines are attributed to the context that the thread
+// has entered (enter()). libtorch's default random number generator is also shared by the process.
 class Context {
  public:
   Context() = default;
@@ -63,10 +63,11 @@ class Context {
   const std::string& backend_name() const;
   // Device of this rank, resolved from InitOptions::device.
   c10::Device device() const;
-  // Returns devices for `count` replicas of this rank, beginning with `first`: device(), or a device that the
-  // program has chosen. If several ranks of a host use the devices of their local ranks, local rank r gets
-  // the devices from r * count on; otherwise the devices begin with `first`. If `first` is the CPU, all are.
-  // Throws UsageError naming both counts if the ranks of the host have more replicas than it has devices.
+  // Returns devices for `count` replicas of this rank, whose own device is `first`: device(), or a device
+  // that the program has chosen. If several ranks of a host use the devices of their local ranks, local rank
+  // r gets the devices from r * count on; otherwise the devices begin with `first`. If `first` is the CPU,
+  // all are. Throws UsageError naming both counts if the ranks of the host have more replicas than it has
+  // devices.
   std::vector<c10::Device> devices(c10::Device first, int count) const;
   // Whether sums are added in the order of ranks, see InitOptions::deterministic.
   bool deterministic() const;

@@ -192,7 +192,7 @@ constexpr Duration kPatienceWithLauncher = std::chrono::seconds(8);
 // Added to the time for a connection, so that c10d's own timeout, which has the better message, comes first.
 constexpr auto kConnectTime = std::chrono::seconds(2);
 
-// Time of libtorch's own attempts to connect. It keeps trying after rank 0 has ended and its launcher
+// Time of libtorch's own attempts to connect. libtorch keeps trying after rank 0 has ended and its launcher
 // listens.
 constexpr Duration kConnectPart = std::chrono::seconds(5);
 

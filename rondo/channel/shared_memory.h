@@ -26,8 +26,8 @@ struct SharedMemoryAddress {
   std::uint64_t nonce = 0;
 };
 
-// A mapped anonymous shared-memory file (memfd, mode 0600). It has no name in any file system, needs no space
-// in /dev/shm, and is freed with the last process that maps it, even if that is killed. Move-only.
+// A mapped anonymous shared-memory file (memfd, mode 0600). The file has no name in any file system, needs no
+// space in /dev/shm, and is freed with the last process that maps it, even if that is killed. Move-only.
 class SharedMemory {
  public:
   // Creates a zero-filled file of `size`; pages use memory only after the first access. `label` appears in

@@ -36,7 +36,7 @@ enum class RankState : std::uint32_t { active, left, failed };
 
 // Stores that publish (written, read, state) and loads that check for them are sequentially consistent: a
 // rank that is about to sleep first sets `sleeping` and then checks once more; a publisher first publishes
-// and then checks who sleeps. They also release the bytes that were written before them.
+// and then checks who sleeps. The stores also release the bytes that were written before them.
 struct SharedMemoryChannel::Ring {
   alignas(kCacheLine) std::atomic<std::uint64_t> written;  // set by the sender; never wraps
   std::atomic<std::uint32_t> sender_waits;                 // the sender waits for room

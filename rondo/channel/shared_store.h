@@ -21,7 +21,8 @@ class SharedStore final : public Store {
   static std::unique_ptr<SharedStore> open(int descriptor);
   ~SharedStore() override;
 
-  // Returns the descriptor for children. It is close-on-exec; the launcher clears that flag in the child.
+  // Returns the descriptor for children. The descriptor is close-on-exec; the launcher clears that flag in
+  // the child.
   int descriptor() const;
 
   void set(std::string_view key, std::string_view value) override;

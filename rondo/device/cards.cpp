@@ -18,7 +18,7 @@
 namespace rondo {
 namespace {
 
-// NVIDIA's driver, without its headers. It stays loaded, because libtorch uses it too.
+// NVIDIA's driver, without its headers. The library stays loaded, because libtorch uses it too.
 class CudaDriver {
  public:
   CudaDriver() : library_(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {

@@ -30,7 +30,7 @@ using Question = int (*)();
 // Returns MKL's own function, or null in a program without MKL.
 void* original() { return dlsym(RTLD_NEXT, kQuestion); }
 
-// Returns whether MKL calls the function here. It does not in a module that was loaded later, such as a
+// Returns whether MKL calls the function here. MKL does not in a module that was loaded later, such as a
 // Python extension.
 bool is_asked() {
   return dlsym(RTLD_DEFAULT, kQuestion) == reinterpret_cast<void*>(&mkl_serv_intel_cpu_true);

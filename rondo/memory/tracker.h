@@ -85,9 +85,9 @@ struct MemoryInterval {
 };
 
 // A memory tracker: live bytes by category and unit, exact at every moment, the peak with its composition,
-// and a limit. It counts requested sizes; memory that allocators add by rounding or keep for reuse is not in
-// use, and is included in the kernel's figures (rondo/observe/memory_observer.h). Any thread may call any
-// method.
+// and a limit. The tracker counts requested sizes; memory that allocators add by rounding or keep for reuse
+// is not in use, and is included in the kernel's figures (rondo/observe/memory_observer.h). Any thread may
+// call any method.
 class MemoryTracker {
  public:
   // Adds a block under this thread's innermost label. Throws MemoryLimitError, and adds nothing, if the total

@@ -268,7 +268,7 @@ TEST(PlannedCollectives, AGroupThatIsShutDownEndsThem) {
   });
 }
 
-// One rank waits in the plan and the other in the engine, or both in different plans. They fail long before
+// One rank waits in the plan and the other in the engine, or both in different plans. Both fail long before
 // the timeout, even if a rank only sends.
 TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
   const std::map<std::string, std::function<void(Context&, std::int64_t)>> calls{

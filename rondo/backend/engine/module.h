@@ -12,8 +12,8 @@
 //     module.add("name", [](const rondo::BackendRequest& request) { return c10::make_intrusive<...>(...); });
 //   }
 //
-// compiled against the same headers of rondo and libtorch as the program that loads it. It need not link
-// rondo; request.h declares the factory's input.
+// compiled against the same headers of rondo and libtorch as the program that loads it. A module need not
+// link rondo; request.h declares the factory's input.
 namespace rondo {
 
 // The interface through which a module registers its backends; see the top of this file.

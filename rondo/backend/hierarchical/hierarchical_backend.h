@@ -42,8 +42,8 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
 
   const hierarchical::HostMap& hosts() const { return pipeline_->transports().map; }
   EngineTraits traits() const override;
-  // Returns the residuals of the codec between hosts on this rank (error feedback). They are valid only for
-  // the same codec, chunk size and layout of hosts.
+  // Returns the residuals of the codec between hosts on this rank (error feedback). The residuals are valid
+  // only for the same codec, chunk size and layout of hosts.
   std::map<std::string, at::Tensor> memory() override;
   std::string restore_memory(const std::map<std::string, at::Tensor>& memory) override;
   void close() override;

@@ -20,7 +20,7 @@ namespace {
 // Copying smaller tensors is cheaper than tracking them.
 constexpr std::size_t kLeastRegisteredBytes = std::size_t{64} << 10;
 
-// Whether this process was forked from one with an arena. Its copy of the arena's lists would hand out blocks
+// Whether this process was forked from one with an arena. The copy of the arena's lists would hand out blocks
 // that the parent also hands out.
 std::atomic<bool> forked{false};
 

@@ -17,14 +17,14 @@ std::shared_ptr<SharedArena> process_arena();
 // parameters are registered wherever autograd allocates them. Affects the whole process and takes effect
 // once; rondo::init calls it for the native engine. Does nothing if RONDO_REGISTERED_MEMORY=0 is set.
 //
-// A process forked afterwards (a worker of PyTorch's DataLoader) allocates ordinary memory. Its writes to
-// inherited tensors stay private; it may or may not see later writes of its parent.
+// A process forked afterwards (a worker of PyTorch's DataLoader) allocates ordinary memory. The child's
+// writes to inherited tensors stay private; it may or may not see later writes of the parent.
 void register_cpu_allocations();
 
 // Returns whether register_cpu_allocations has taken effect in this process.
 bool registers_allocations();
 
-// Returns a CPU tensor that peers on this host can read and write in place. Its contents are unspecified.
+// Returns a CPU tensor that peers on this host can read and write in place. The contents are unspecified.
 // Falls back to ordinary memory if there is no arena.
 at::Tensor empty_registered(at::IntArrayRef sizes, at::TensorOptions options = {});
 

@@ -37,7 +37,7 @@ void NativeOperation::announce() noexcept {
     if (first && !future) settle(forgotten);
   }
   if (!first) {
-    // Another thread completes the future; wait() returns before its callbacks have ended.
+    // Another thread completes the future; wait() may return before its callbacks end.
     if (future) future->wait();
     return;
   }

@@ -32,7 +32,8 @@ class NativeOperation final : public shared_memory::OperationOwner {
   bool over() const { return over_.load(std::memory_order_acquire); }
   std::exception_ptr error() const { return over() ? error_ : nullptr; }
   std::vector<at::Tensor> results() const { return memory_.list_of_results(); }
-  // Returns a future of the results. It completes when the operation ends, on the thread that ends it.
+  // Returns a future of the results. The future completes when the operation ends, on the thread that ends
+  // it.
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // Declares that results() and future() are no longer called; the results are released as soon as the
   // operation has ended. The engine may keep the operation itself longer, until one of its threads announces
@@ -61,7 +62,7 @@ class NativeOperation final : public shared_memory::OperationOwner {
   Future future_;
 };
 
-// A collective or message of the native engine that a caller can query and wait for. It may be dropped at any
+// A collective or message of the native engine that a caller can query and wait for. May be dropped at any
 // time: the engine keeps the operation and ends it.
 class NativeWork final : public c10d::Work {
  public:

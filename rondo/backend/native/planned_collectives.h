@@ -22,8 +22,8 @@ namespace rondo {
 // RONDO_ALGORITHM names one: all_reduce, reduce_scatter, all_gather, broadcast and reduce. The engine runs
 // all others.
 //
-// Plans run one after the other in the order in which they were started. They run on a waiting thread or on a
-// helper thread, so that they end while their rank is elsewhere. Their sums may be added in another order
+// Plans run one after the other in the order in which they were started, on a waiting thread or on a helper
+// thread, so that plans end while their rank is elsewhere. The sums may be added in another order
 // than the engine's (docs/algorithms.md), unless the group is deterministic. Any thread; all ranks make the
 // collectives in the same order. The first error of communication is final for the group.
 //

@@ -19,7 +19,7 @@
 
 namespace rondo {
 
-// An operation between accelerators, from its start until it has ended on the devices. It keeps no tensors.
+// An operation between accelerators, from its start until it has ended on the devices. Keeps no tensors.
 // Any thread.
 class DeviceOperation {
  public:

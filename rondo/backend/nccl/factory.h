@@ -15,8 +15,8 @@ inline constexpr EngineTraits kNcclTraits = {
 // DeviceWatch enforces.
 inline constexpr std::chrono::milliseconds kDeviceGrace = std::chrono::minutes(1);
 
-// Makes c10d's ProcessGroupNCCL, for CUDA tensors, from the module rondo_nccl.so. It uses the interface named
-// by NCCL_SOCKET_IFNAME. Throws UsageError if there is no module (rondo was built without NCCL), if
+// Makes c10d's ProcessGroupNCCL, for CUDA tensors, from the module rondo_nccl.so. NCCL uses the interface
+// named by NCCL_SOCKET_IFNAME. Throws UsageError if there is no module (rondo was built without NCCL), if
 // libtorch's CUDA library cannot be loaded, if versions of NCCL are incompatible, and without a GPU.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
 

@@ -77,7 +77,8 @@ class RequestBackend : public ExtendedBackend {
   Duration timeout() const { return timeout_.load(); }
 
  private:
-  // The engine's functions. Their errors reach the caller. An operation ends within `timeout`, or timeout().
+  // The engine's functions. Errors of these functions reach the caller. An operation ends within `timeout`,
+  // or timeout().
 
   // Starts a collective. `call` has its request, and the tensors that the engine keeps until it has ended.
   // `caller_waits`: the caller is going to wait for it at once. Never waits.

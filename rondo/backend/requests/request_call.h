@@ -174,7 +174,7 @@ class CoalescedWork final : public c10d::Work {
   void abort() override;
   // Returns the results of all parts, in order.
   std::vector<at::Tensor> result() override;
-  // Returns a future of all results. It completes with the last part; its error is the first one that
+  // Returns a future of all results. The future completes with the last part; its error is the first one that
   // occurred.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 

@@ -7,7 +7,7 @@
 
 namespace rondo::collective {
 
-// A way to run collectives. Its functions depend on the request alone: no communication, no state, any
+// A way to run collectives. The functions depend on the request alone: no communication, no state, any
 // thread.
 struct Algorithm {
   std::string name;                       // value of --algorithm

@@ -53,7 +53,7 @@ struct Choice {
   std::string reason;  // one line for users
 };
 
-// Algorithms set by the user: for one operation, or with the key "" for all. They override any measurement.
+// Algorithms set by the user: for one operation, or with the key "" for all. These override any measurement.
 using HandSet = std::map<std::string, std::string>;
 
 // Parses "ring" for all operations, or "all_reduce=ring,broadcast=engine"; names as in algorithms/registry.h.
