@@ -20,8 +20,8 @@ namespace {
 // Copying smaller tensors is cheaper than tracking them.
 constexpr std::size_t kLeastRegisteredBytes = std::size_t{64} << 10;
 
-// Whether this process was forked from one with an arena. The copy of the arena's lists would hand out blocks
-// that the parent also hands out.
+// Whether this process was forked from one with an arena. This process's copy of the arena's lists would hand
+// out blocks that the parent also hands out.
 std::atomic<bool> forked{false};
 
 // Whether the allocator is installed.
