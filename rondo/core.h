@@ -1,8 +1,8 @@
 #pragma once
 
 // The part of rondo that needs no libtorch (find_package(rondo COMPONENTS core), rondo::core): errors, sizes,
-// times, the environment of a job, programs that start their own processes, schedules of pipelines, and
-// functions handed out to workers.
+// times, the environment of a job, programs that start their own processes, pipeline schedules, and functions
+// that run on workers.
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"

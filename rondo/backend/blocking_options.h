@@ -2,9 +2,10 @@
 
 namespace rondo {
 
-// The options of a c10d call that is followed by its wait, as c10d's own calls are without async_op: an
-// engine may then do the work in the caller's thread. `Options` is one of c10d's: AllreduceOptions,
-// BroadcastOptions, ReduceOptions, AllgatherOptions, ReduceScatterOptions. Any thread.
+// Returns options for a c10d call whose wait follows at once: asyncOp is false, as in c10d's own calls
+// without async_op. An engine may then run the operation in the caller's thread. `Options` is
+// AllreduceOptions, BroadcastOptions, ReduceOptions, AllgatherOptions or ReduceScatterOptions of c10d. Any
+// thread.
 template <class Options>
 Options blocking_options() {
   Options options;

@@ -8,13 +8,13 @@
 namespace rondo {
 
 // Replaces the engine between cards by the one that the shared module at `path` registers under the same name
-// (rondo/backend/engine/module.h), for accelerators that libtorch's own engine does not know. Tensors on the
-// CPU still go over the engine that auto stands for, and each rank must use a device of its own. Before
+// (rondo/backend/engine/module.h), for accelerators that libtorch's own engine does not support. CPU tensors
+// still use the engine that "auto" selects, and each rank must use a device of its own. Call it before
 // init(). Any thread. Throws UsageError as load_backend does.
 void replace_card_engine(const std::string& path);
 
-// Throws UsageError where `engine` is nccl, which takes one rank a card, and ranks share a card. `cards` are
-// those of all ranks.
+// Throws UsageError if `engine` is nccl, which needs one card for each rank, and ranks share a card. `cards`
+// holds the cards of all ranks.
 void check_cards(const std::string& engine, const std::vector<RankCard>& cards);
 
 }  // namespace rondo

@@ -21,7 +21,7 @@ std::size_t in_slots(std::size_t bytes) {
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
 at::Tensor byte_buffer(std::size_t bytes) {
-  // Zeros: what lies between encodings is sent too, and should not be what was in memory before.
+  // Zeroed: the gaps between encodings are sent too and must not expose earlier contents of the memory.
   return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
 }
 
@@ -30,7 +30,8 @@ std::span<float> floats(const at::Tensor& tensor) {
   return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-// `tensor` where the codec can read it: itself, or a copy.
+// Returns `tensor` as contiguous float32 on the CPU, copied if necessary. Throws UsageError for another
+// dtype.
 at::Tensor readable(const at::Tensor& tensor, const collective::Codec& codec) {
   if (tensor.scalar_type() != at::kFloat)
     throw UsageError(
@@ -38,7 +39,7 @@ at::Tensor readable(const at::Tensor& tensor, const collective::Codec& codec) {
   return tensor.detach().to(at::kCPU).contiguous();
 }
 
-// Calls use(values on the CPU) and takes them back to `tensor`, where that is elsewhere.
+// Calls use(values on the CPU), and copies the values back to `tensor` if it is not a contiguous CPU tensor.
 template <class Use>
 void fill(const at::Tensor& tensor, const Use& use) {
   if (tensor.is_cpu() && tensor.is_contiguous()) return use(floats(tensor));
@@ -56,7 +57,7 @@ void multiply(std::span<float> values, float factor) {
 
 SegmentedCodec::SegmentedCodec(const std::shared_ptr<collective::Codec>& codec, std::size_t longest)
     : codec_(codec),
-      // Of a sparse codec the largest values of the whole are wanted.
+      // A sparse codec selects the largest values of the whole tensor.
       segment_(std::max<std::size_t>(1, codec->is_sparse() ? longest : std::min(longest, kSegment))),
       segment_bytes_(in_slots(codec->encoded_bytes(segment_))),
       slot_(in_slots(encoded_bytes(longest))) {}
@@ -106,7 +107,7 @@ void CodedReduceScatter::encode(const std::vector<at::Tensor>& parts,
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     const at::Tensor values = readable(parts[rank], *codec_);
     if (rank == rank_) {
-      own_ = values;  // is added as it is, which loses nothing
+      own_ = values;  // added unencoded, without loss
       continue;
     }
     segments_->encode(floats(values), bytes_of(sent_) + rank * segments_->slot_bytes(),
@@ -180,9 +181,10 @@ void CodedAllGather::add(const at::Tensor& sum, float scale) {
 
 namespace {
 
-// Parts begin at multiples of it: no block of a codec is cut.
+// Alignment of parts, in values: no block of a codec is split.
 constexpr std::int64_t kPartMultiple = 512;
-// Below it the second message costs more than the bytes that it saves.
+// Smallest tensor that uses the exchange, in values. For smaller ones the second message costs more than it
+// saves.
 constexpr std::int64_t kSmallestExchange = 4096;
 
 float scale_of(ReduceOp op, int size) {
@@ -235,7 +237,7 @@ CodedAllReduce::Work CodedAllReduce::start(const at::Tensor& values) {
   reserve(values);
   if (size_ == 1 || count_ == 0) return nullptr;
   copied_ = dense(values.detach(), "all_reduce through a codec", true);
-  values_ = copied_.data.as_strided({count_}, {1});  // in the order in which they lie in memory
+  values_ = copied_.data.as_strided({count_}, {1});  // in memory order
   if (gathers_) {
     encodings_.encode(values_, residual_, static_cast<std::size_t>(count_));
     stage_ = Stage::gathering;

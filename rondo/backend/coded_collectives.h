@@ -14,58 +14,58 @@
 
 namespace rondo {
 
-// reduce_scatter and all_gather of float32 values in which a codec's encodings travel, over any engine of
-// c10d. What encodings leave out (error feedback) is the caller's to keep, in tensors as long as the values,
-// on the CPU; undefined ones keep nothing. Values may be on any device, where they are copied to the CPU and
-// back. One thread at a time; the same calls in the same order on all ranks, with parts of the same lengths,
-// of which the first is the longest. The objects keep their buffers from one call to the next.
+// reduce_scatter and all_gather of float32 values that send a codec's encodings, over any c10d engine. The
+// caller keeps the residuals (error feedback) in CPU tensors as long as the values; with undefined tensors no
+// residual is kept. Values may be on any device; they are copied to the CPU and back. One thread at a time;
+// all ranks make the same calls in the same order, with parts of the same lengths, of which the first is the
+// longest. The objects keep their buffers between calls.
 
-// Encodes in segments that stay in the second-level cache from one step of the work to the next.
+// An encoder of long tensors in segments that stay in the second-level cache throughout a step.
 class SegmentedCodec {
  public:
-  // Encodes at most `longest` values at a time.
+  // Prepares to encode at most `longest` values at a time.
   SegmentedCodec(const std::shared_ptr<collective::Codec>& codec, std::size_t longest);
 
-  // Length of the encoding of so many values, in bytes.
+  // Returns the length of the encoding of `values` values, in bytes.
   std::size_t encoded_bytes(std::size_t values) const;
   // Distance between two encodings of `longest` values, in bytes.
   std::size_t slot_bytes() const { return slot_; }
 
-  // Encodes values; `residual` is empty, or as long as `values`.
+  // Encodes `values`. `residual` is empty or as long as `values`.
   void encode(std::span<const float> values, std::byte* encoded, std::span<float> residual) const;
-  // Writes the values of an encoding.
+  // Decodes into `values`.
   void decode(const std::byte* encoded, std::span<float> values) const;
-  // Calls visit(first value, number of values, where their encoding begins) for each segment of `values`.
+  // Calls visit(first value, number of values, byte offset of their encoding) for each segment of `values`.
   template <class Visit>
   void for_each_segment(std::size_t values, const Visit& visit) const {
     for (std::size_t begin = 0, offset = 0; begin < values; begin += segment_, offset += segment_bytes_)
       visit(begin, std::min(segment_, values - begin), offset);
   }
-  // values += the segment that is encoded at `encoded`; or = with `first`.
+  // Adds the decoded segment at `encoded` to `values`; with `first`, overwrites `values`.
   void add_segment(const std::byte* encoded, std::span<float> values, bool first) const;
-  std::size_t segment() const { return segment_; }  // in values
+  std::size_t segment() const { return segment_; }  // values per segment
 
  private:
   std::shared_ptr<collective::Codec> codec_;
-  std::size_t segment_;        // values encoded at a time
-  std::size_t segment_bytes_;  // between the encodings of two segments
+  std::size_t segment_;        // values per segment
+  std::size_t segment_bytes_;  // bytes between the encodings of two segments
   std::size_t slot_;
 };
 
-// Every rank ends with the sum of its part over all ranks: its own values unencoded, added in rank order in
-// float32. Per rank (p-1)/p times the encoded bytes travel.
+// A reduce-scatter of encoded values: every rank ends with the sum of its part over all ranks, added in rank
+// order in float32. The rank's own values are not encoded. Each rank sends (p-1)/p times the encoded bytes.
 class CodedReduceScatter {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  // Over the engine's messages.
+  // Communicates over `backend`.
   CodedReduceScatter(std::shared_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend);
 
-  // Encodes parts[r], this rank's share of rank r's part, with residuals[r]; `residuals` may be empty.
+  // Encodes parts[r], this rank's contribution to rank r's part, with residuals[r]. `residuals` may be empty.
   void encode(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& residuals);
-  // Starts the message, without waiting.
+  // Starts the message without waiting.
   Work start();
-  // The message is complete: `sum` becomes the sum times `scale`. It may be this rank's own part.
+  // Writes the sum times `scale` to `sum`, after the message is complete. `sum` may be this rank's own part.
   void add(const at::Tensor& sum, float scale = 1);
 
  private:
@@ -73,31 +73,31 @@ class CodedReduceScatter {
   const c10::intrusive_ptr<c10d::Backend> backend_;
   const std::size_t rank_;
   const std::size_t ranks_;
-  std::unique_ptr<SegmentedCodec> segments_;  // made for longest_
+  std::unique_ptr<SegmentedCodec> segments_;  // for parts of up to longest_ values
   std::size_t longest_ = 0;
-  at::Tensor sent_;      // uint8, a slot a rank
-  at::Tensor received_;  // likewise
-  at::Tensor own_;       // this rank's share of its own part, on the CPU
-  at::Tensor sum_;       // of one segment
+  at::Tensor sent_;      // uint8, one slot per rank
+  at::Tensor received_;  // uint8, one slot per rank
+  at::Tensor own_;       // this rank's contribution to its own part, on the CPU
+  at::Tensor sum_;       // buffer for one segment
 };
 
-// Every rank ends with what the encodings of all ranks' parts stand for, its own too: the same bits
-// everywhere. Per rank (p-1) times the encoded bytes of a part travel.
+// An all-gather of encodings: every rank decodes the parts of all ranks, its own included, so that the bits
+// are the same everywhere. Each rank sends (p-1) times the encoded bytes of a part.
 class CodedAllGather {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  // Over the engine's messages.
+  // Communicates over `backend`.
   CodedAllGather(std::shared_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend);
 
-  // Encodes this rank's part; `longest` is the number of values of the longest one.
+  // Encodes this rank's part. `longest` is the number of values of the longest part.
   void encode(const at::Tensor& part, const at::Tensor& residual, std::size_t longest);
-  // Starts the message, without waiting.
+  // Starts the message without waiting.
   Work start();
-  // The message is complete: parts[r] becomes what rank r has encoded.
+  // Decodes rank r's part into parts[r], after the message is complete.
   void decode(const std::vector<at::Tensor>& parts);
-  // Instead: `sum` becomes what the encodings of all ranks, each of as many values, stand for together, added
-  // in rank order and multiplied by `scale`.
+  // Alternative to decode(): writes the sum of all ranks' decoded parts, which have equal lengths, to `sum`,
+  // added in rank order and multiplied by `scale`.
   void add(const at::Tensor& sum, float scale);
 
  private:
@@ -109,83 +109,87 @@ class CodedAllGather {
   std::unique_ptr<SegmentedCodec> segments_;
   std::size_t longest_ = 0;
   at::Tensor sent_;      // uint8, one slot
-  at::Tensor received_;  // uint8, a slot a rank
+  at::Tensor received_;  // uint8, one slot per rank
 };
 
-// All-reduces of one stream of float32 tensors in which a codec's encodings travel instead of the values,
-// over any engine of c10d. Every rank ends with the same bits. With error feedback what encodings leave out
-// of one tensor of the stream is added to the next.
+// An all-reduce for a stream of float32 tensors that sends a codec's encodings, over any c10d engine. Every
+// rank ends with the same bits. With error feedback the encoding error of one tensor of the stream is added
+// to the next tensor.
 //
-// Two ways, chosen by what is known to all ranks:
-// - exchange: rank r gets the encodings of part r from all ranks, adds what they stand for in rank order in
-//   float32 (its own values unencoded), encodes the sum, and all ranks get all sums. Per rank 2 (p-1)/p times
-//   the encoded bytes; both encodings have a residual of their own (Tang et al., "DoubleSqueeze", ICML 2019).
-// - gather: all ranks get all encodings and add what they stand for in rank order. Per rank (p-1) times the
-//   encoded bytes: no more for two ranks, and a sum of sparse encodings would not be sparse.
+// There are two algorithms, chosen by values that all ranks know:
+// - exchange: rank r receives the encodings of part r from all ranks, adds the decoded values in rank order
+//   in float32 (its own values unencoded) and encodes the sum; then all ranks receive all sums. Each rank
+//   sends 2 (p-1)/p times the encoded bytes. Each of the two encodings has its own residual (Tang et al.,
+//   "DoubleSqueeze", ICML 2019).
+// - gather: all ranks receive all encodings and add the decoded values in rank order. Each rank sends (p-1)
+//   times the encoded bytes: no more than the exchange for two ranks, and the only choice for sparse codecs,
+//   whose sums are not sparse.
 //
-// One thread at a time; the same calls in the same order on all ranks.
+// One thread at a time; all ranks make the same calls in the same order.
 class CodedAllReduce {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  // `op` is SUM or AVG. Without error feedback each tensor stands for itself. `always_gathers`: whatever the
-  // length, for engines that have no all_to_all.
+  // `op` is SUM or AVG. Without error feedback each tensor is independent of earlier ones. `always_gathers`
+  // selects gather for every length, for engines without all_to_all.
   CodedAllReduce(const std::shared_ptr<collective::Codec>& codec,
                  const c10::intrusive_ptr<c10d::Backend>& backend, ReduceOp op, bool error_feedback,
                  bool always_gathers = false);
 
-  // Makes the buffers for tensors of this length, so that residual() is there; start() does it by itself.
+  // Allocates the buffers for tensors of this length, so that residual() is defined. start() calls it if
+  // necessary.
   void reserve(const at::Tensor& values);
 
-  // Encodes, and starts the first message; never waits for a peer. `values` is float32, and is in use until
-  // next() has returned null; a tensor of a device is copied to the CPU and back. Throws UsageError naming
-  // another dtype. Null when there is nothing to communicate.
+  // Encodes `values` and starts the first message; never waits for a peer. `values` is float32 and in use
+  // until next() has returned null; a device tensor is copied to the CPU and back. Returns null if there is
+  // nothing to communicate. Throws UsageError naming another dtype.
   Work start(const at::Tensor& values);
 
-  // The next message, when the last one is complete; null at the end, with the result in `values`.
+  // Starts the next message after the last one is complete. Returns null at the end, with the result in
+  // `values`.
   Work next();
 
-  // How many messages an all-reduce takes; after reserve().
+  // Returns the number of messages of an all-reduce. Call it after reserve().
   int messages() const { return gathers_ ? 1 : 2; }
 
-  // All of it. Blocking.
+  // Runs the whole all-reduce. Blocking.
   void run(const at::Tensor& values);
 
-  // What earlier encodings have left out of each value; undefined without error feedback or before reserve().
+  // Errors of earlier encodings of this rank's values; undefined without error feedback or before reserve().
   // May be written between all-reduces.
   at::Tensor residual() const { return residual_; }
-  // What earlier encodings have left out of this rank's part of the sums; undefined likewise, and where no
-  // sums are encoded.
+  // Errors of earlier encodings of this rank's part of the sums; undefined as residual() is, and if sums are
+  // not encoded.
   at::Tensor sum_residual() const { return sum_residual_; }
 
  private:
   enum class Stage { idle, gathering, exchanging, gathering_sums };
 
-  // This rank's values in the parts of each rank; the last ones may be short or empty.
+  // Returns this rank's values split into the ranks' parts; the last ones may be short or empty.
   std::vector<at::Tensor> parts_of(const at::Tensor& values) const;
 
   const std::shared_ptr<collective::Codec> codec_;
   const std::size_t rank_;
   const std::size_t size_;
-  const float scale_;  // of the sum
+  const float scale_;  // applied to the sum
   const bool always_gathers_;
   const bool error_feedback_;
   CodedReduceScatter sums_;
-  CodedAllGather encodings_;  // of values where it gathers, otherwise of sums
+  CodedAllGather encodings_;  // values if gathers_, otherwise sums
 
   Stage stage_ = Stage::idle;
-  DenseTensor copied_;           // undefined where the caller's tensor is encoded where it lies
-  at::Tensor values_;            // of one dimension, on the CPU
-  std::int64_t count_ = 0;       // values, for which what follows was made
+  DenseTensor copied_;           // undefined if the caller's tensor is encoded without a copy
+  at::Tensor values_;            // one dimension, on the CPU
+  std::int64_t count_ = 0;       // number of values that the buffers were made for
   bool gathers_ = false;         // instead of exchanging
   std::int64_t part_count_ = 0;  // values per rank
-  at::Tensor residual_;          // of all values
-  at::Tensor sum_residual_;      // of this rank's sum
+  at::Tensor residual_;          // errors of all values
+  at::Tensor sum_residual_;      // errors of this rank's sum
 };
 
-// In place on a float32 tensor of any strides and device: every rank ends with the same sum or average of
-// what the codec makes of the ranks' tensors. `codec` is a name for collective::make_codec. Blocking, no
-// error feedback.
+// Reduces a float32 tensor of any strides and device in place: every rank ends with the same sum or average
+// of the ranks' decoded tensors. `codec` is a name for collective::make_codec. Blocking, without error
+// feedback.
 void all_reduce(at::Tensor& tensor, const Group& group, std::string_view codec, ReduceOp op = ReduceOp::SUM);
 
 }  // namespace rondo

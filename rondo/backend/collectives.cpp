@@ -35,12 +35,13 @@ std::int64_t total(std::span<const std::int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
 }
 
-// Every rank's input is sent to all, who keep what is theirs. All tensors and lists are of elements.
+// Emulates all_to_all: every rank broadcasts its input, and each rank copies its parts. All tensors are flat,
+// and all lists count elements.
 void exchange_by_broadcasts(const at::Tensor& output, const at::Tensor& input,
                             const std::vector<std::int64_t>& receive, const std::vector<std::int64_t>& send,
                             const Group& group) {
   const std::int64_t ranks = group.size();
-  at::Tensor sent = at::zeros({ranks, ranks}, at::kLong);  // by sender and receiver
+  at::Tensor sent = at::zeros({ranks, ranks}, at::kLong);  // [sender][receiver]
   for (std::int64_t to = 0; to < ranks; ++to)
     sent[group.rank()][to].fill_(send[static_cast<std::size_t>(to)]);
   sent = sent.to(group.traits().control_device());
@@ -61,15 +62,14 @@ void exchange_by_broadcasts(const at::Tensor& output, const at::Tensor& input,
 
 }  // namespace
 
-// Every operation works on data, not on the autograd graph: a leaf that requires grad may be written in
-// place.
+// Every operation acts on data, not on the autograd graph: a leaf that requires grad may be written in place.
 
 void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op) {
   if (ExtendedBackend* const engine = group.extended()) {
     engine->all_reduce_now(tensor, op);
     return;
   }
-  // What is written to a detached sparse tensor does not reach the tensor.
+  // Writes to a detached sparse tensor do not reach the original.
   std::vector<at::Tensor> tensors{tensor.is_sparse() ? tensor : tensor.detach()};
   c10d::AllreduceOptions options;
   options.reduceOp = op;
@@ -143,7 +143,7 @@ void all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>&
     throw UsageError(str("all_to_all: group '", group.name(), "' has ", size, " ranks, but there are ",
                          inputs.size(), " inputs and ", outputs.size(), " outputs"));
   }
-  // Engines of c10d differ in whether they take lists; all of them exchange one flat tensor with splits.
+  // Not all c10d engines take lists; all of them exchange one flat tensor with splits.
   std::vector<std::int64_t> input_splits;
   std::vector<std::int64_t> output_splits;
   std::vector<at::Tensor> flat_inputs;
@@ -168,7 +168,7 @@ void all_to_all_single(at::Tensor& output, const at::Tensor& input,
                          join(input_rows, ", "), "] of ", input.size(0), " are sent and [",
                          join(output_rows, ", "), "] of ", output.size(0), " received"));
   }
-  // Of elements: a row may have any shape.
+  // Splits count elements: a row may have any shape.
   const auto elements = [&](std::vector<std::int64_t> rows, const at::Tensor& tensor) {
     const std::int64_t row = c10::multiply_integers(tensor.sizes().slice(1));
     for (std::int64_t& each : rows) each *= row;
@@ -178,7 +178,7 @@ void all_to_all_single(at::Tensor& output, const at::Tensor& input,
   at::Tensor from = input.detach().contiguous().view({input.numel()});
   const at::Tensor result = output.detach().view({output.numel()});
   if (!group.traits().all_to_all) return exchange_by_broadcasts(result, from, receive, send, group);
-  // Engines differ in what they make of empty tensors: who has one sends itself an element more.
+  // Engines treat empty tensors differently: a rank with one sends one extra element to itself.
   const auto self = static_cast<std::size_t>(group.rank());
   const bool pads = from.numel() == 0 || result.numel() == 0;
   at::Tensor to = result;
@@ -191,7 +191,7 @@ void all_to_all_single(at::Tensor& output, const at::Tensor& input,
     ++send[self];
     ++receive[self];
   }
-  // Engines may take the lists over.
+  // The engine may move from the lists.
   group.backend()->alltoall_base(to, from, receive, send)->wait();
   if (!pads) return;
   result.narrow(0, 0, own_end).copy_(to.narrow(0, 0, own_end));
@@ -213,7 +213,7 @@ void recv(at::Tensor& tensor, const Group& group, int source, int tag) {
 
 void barrier(const Group& group) { group.backend()->barrier()->wait(); }
 
-// Objects travel as CBOR (RFC 8949), which keeps integers, floats and binary exactly.
+// Objects are sent as CBOR (RFC 8949), which keeps integers, floats and binary exactly.
 
 namespace {
 
@@ -231,7 +231,7 @@ nlohmann::json decode(const at::Tensor& tensor, std::int64_t bytes) {
 
 at::Tensor size_of(const at::Tensor& tensor) { return at::tensor({tensor.numel()}, at::kLong); }
 
-// Pads to the longest of all ranks, as c10d gathers pieces of one size.
+// An object's bytes, padded to the length of the longest one, because c10d gathers pieces of one size.
 struct Padded {
   at::Tensor bytes;
   std::vector<std::int64_t> sizes;

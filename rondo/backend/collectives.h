@@ -8,71 +8,72 @@
 #include "rondo/backend/group.h"
 
 // Collectives on tensors for users: blocking, on any group and engine. Tensors may have any strides (over
-// gloo they are contiguous); an operation on a group of one rank does the obvious local thing. All ranks of
-// the group must make the same calls in the same order with the same shapes and dtypes. Asynchronous forms
-// are on Group::backend() (c10d::Work).
+// gloo they must be contiguous); on a group of one rank an operation is local. All ranks of the group must
+// make the same calls in the same order with the same shapes and dtypes. Group::backend() offers the
+// asynchronous forms (c10d::Work).
 //
-// What holds for all of them:
-// - The engines native and hierarchical throw a MismatchError on every rank where ranks disagree on the
-//   operation, the size or the dtype; a PeerLostError where a rank that the operation needs is gone; a
-//   TimeoutError where the operation is not done at the deadline, with the ranks that had not come. The
-//   deadline is InitOptions::timeout, or what Group::backend()->setTimeout() says. Such an error of a
-//   collective is final: every later call on the group throws too. Other groups go on.
-// - mpi throws a TimeoutError at the deadline; gloo and nccl throw exceptions of libtorch, which are no
-//   rondo::Error. Where ranks disagree, these three promise nothing.
-// - A `root`, `destination` or `source` that is not from 0 to the group's size - 1 is a UsageError before
-//   anything is sent. So is a call on a rank that is not a member of the group and, over native, one after
+// Errors of all collectives:
+// - The engines native and hierarchical throw MismatchError on every rank if ranks disagree on the operation,
+//   the size or the dtype; PeerLostError if a rank that the operation needs is lost; TimeoutError, naming the
+//   ranks that did not arrive, if the operation is not complete at the deadline. The deadline is
+//   InitOptions::timeout unless Group::backend()->setTimeout() changed it. Such an error of a collective is
+//   final: every later call on the group throws too. Other groups are not affected.
+// - mpi throws TimeoutError at the deadline; gloo and nccl throw exceptions of libtorch, which are not
+//   rondo::Error. If ranks disagree, the behaviour of these three is undefined.
+// - A `root`, `destination` or `source` outside 0 to size - 1 throws UsageError before anything is sent. So
+//   does a call on a rank that is not a member of the group and, over native, a call after
 //   Context::shutdown().
 namespace rondo {
 
-// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. AVG of whole numbers, which divides towards zero, and of
-// truth values (true where all are) is there over native only; other engines throw.
+// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. Only native supports AVG of integers, which rounds towards
+// zero, and of booleans (true if all are); other engines throw.
 using ReduceOp = c10d::ReduceOp::RedOpType;
 
-// In place: every rank ends with the reduction of all ranks' tensors.
+// Reduces all ranks' tensors in place on every rank.
 void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op = ReduceOp::SUM);
-// In place: every rank ends with the tensor of `root` (a group rank).
+// Copies the tensor of `root` (a group rank) to every rank, in place.
 void broadcast(at::Tensor& tensor, const Group& group, int root = 0);
-// In place at `root`; other ranks' tensors are unchanged.
+// Reduces in place at `root`; other ranks' tensors are unchanged.
 void reduce(at::Tensor& tensor, const Group& group, int root = 0, ReduceOp op = ReduceOp::SUM);
-// The ranks' tensors, in rank order; all of one shape.
+// Returns the ranks' tensors in rank order. All have one shape.
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group);
-// At `root` the ranks' tensors in rank order, elsewhere empty.
+// Returns the ranks' tensors in rank order at `root`, and an empty list elsewhere.
 std::vector<at::Tensor> gather(const at::Tensor& tensor, const Group& group, int root = 0);
-// `tensors` at `root` has one tensor a rank, elsewhere it is ignored; the one for this rank lands in
-// `output`.
+// Copies tensors[r] of `root` to `output` of rank r. `tensors` has one tensor per rank at `root` and is
+// ignored elsewhere.
 void scatter(at::Tensor& output, const std::vector<at::Tensor>& tensors, const Group& group, int root = 0);
-// The first dimension is divided evenly by the group's size; each rank gets its reduced part. Throws
+// Divides the first dimension evenly by the group's size and returns this rank's reduced part. Throws
 // UsageError for a tensor without a dimension, and for a first dimension that does not divide by the size.
 at::Tensor reduce_scatter(const at::Tensor& tensor, const Group& group, ReduceOp op = ReduceOp::SUM);
-// inputs[i] goes to rank i; result[i] came from rank i. inputs[i] may have another shape for every i; the
-// shape sent by rank i to this rank must be that of outputs[i]. Throws UsageError unless `inputs` and
-// `outputs` have one tensor for each rank of the group.
+// Sends inputs[i] to rank i and receives outputs[i] from rank i. The shapes of inputs[i] may differ;
+// outputs[i] has the shape that rank i sends to this rank. Throws UsageError unless `inputs` and `outputs`
+// have one tensor for each rank of the group.
 void all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const Group& group);
-// The first dimension of `input` is cut into input_rows[i] rows for rank i; output_rows[i] rows of `output`,
-// contiguous and of the same shape besides, came from rank i. Any of them may be 0. Over an engine without
-// the operation (EngineTraits::all_to_all) everybody broadcasts, and keeps what is his. PyTorch's
-// all_to_all_single. Throws UsageError unless both lists have one number for each rank, and add up to the
-// first dimensions of `input` and `output`.
+// Sends input_rows[i] rows of `input` to rank i, and receives output_rows[i] rows of `output`, which is
+// contiguous, from rank i: PyTorch's all_to_all_single. All dimensions but the first are equal. A number of
+// rows may be 0. Over an engine without the operation (EngineTraits::all_to_all), every rank broadcasts its
+// input and keeps its own rows. Throws UsageError unless both lists have one number for each rank, and add up
+// to the first dimensions of `input` and `output`.
 void all_to_all_single(at::Tensor& output, const at::Tensor& input,
                        const std::vector<std::int64_t>& output_rows,
                        const std::vector<std::int64_t>& input_rows, const Group& group);
-// Blocking. `destination` is a group rank, which calls recv() with the same tag, shape and dtype. A tag is
-// from 0 to 32767. send() may return before the receiver has the message: over native up to 128 KiB of it
-// wait in shared memory. Where the receiver has not taken the rest at the deadline: TimeoutError.
+// Sends to the group rank `destination`, which calls recv() with the same tag, shape and dtype. Blocking. A
+// tag is from 0 to 32767. May return before the receiver has the message: over native, shared memory holds up
+// to 128 KiB of it. Throws TimeoutError if the receiver has not taken the rest at the deadline.
 void send(const at::Tensor& tensor, const Group& group, int destination, int tag = 0);
-// Blocking. Fills `tensor` with what the group rank `source` sends with this tag; messages of one tag arrive
-// in the order sent. Where it has not come at the deadline: TimeoutError. Over native, where it has another
-// size or dtype than `tensor`: MismatchError.
+// Fills `tensor` with a message of the group rank `source` with this tag. Blocking. Messages with one tag
+// arrive in the order sent. Throws TimeoutError if no message has arrived at the deadline and, over native,
+// MismatchError if the message has another size or dtype than `tensor`.
 void recv(at::Tensor& tensor, const Group& group, int source, int tag = 0);
-// Returns when all ranks of the group have called it.
+// Blocks until all ranks of the group have called it.
 void barrier(const Group& group);
 
-// Objects: anything JSON can hold, of any size, different on every rank.
+// Sends the object of `root` to all ranks and returns it. Objects are any JSON, of any size, and may differ
+// on every rank.
 nlohmann::json broadcast_object(const nlohmann::json& object, const Group& group, int root = 0);
-// The objects of all ranks, in rank order.
+// Returns the objects of all ranks in rank order.
 std::vector<nlohmann::json> all_gather_object(const nlohmann::json& object, const Group& group);
-// At `root` all ranks' objects, elsewhere empty.
+// Returns all ranks' objects at `root`, and an empty list elsewhere.
 std::vector<nlohmann::json> gather_object(const nlohmann::json& object, const Group& group, int root = 0);
 
 }  // namespace rondo

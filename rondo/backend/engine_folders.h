@@ -8,8 +8,8 @@
 
 namespace rondo {
 
-// Calls visit(folder) for every folder with an engine, one line each. A folder has `Options`,
-// `declaration()` and `engine()`; who uses only the first two links no libtorch.
+// Calls visit(folder) for every folder with an engine, one line each. A folder has `Options`, `declaration()`
+// and `engine()`; a program that uses only the first two links no libtorch.
 template <class Visit>
 void for_each_engine_folder(const Visit& visit) {
   visit(GlooFolder());
@@ -19,7 +19,7 @@ void for_each_engine_folder(const Visit& visit) {
   visit(NcclFolder());
 }
 
-// rondo's own communication engines, without libtorch: those of the folders above.
+// Returns the declarations of rondo's own engines, without libtorch.
 inline std::vector<Declaration> declared_engines() {
   std::vector<Declaration> engines;
   for_each_engine_folder([&](auto folder) { engines.push_back(decltype(folder)::declaration()); });

@@ -12,7 +12,8 @@
 namespace rondo {
 namespace {
 
-// Messages that have elements; `device` becomes theirs.
+// Returns the messages with elements, and sets `device` to their device. Throws UsageError for several
+// devices.
 std::vector<PeerMessage> with_elements(const std::vector<PeerMessage>& messages,
                                        std::optional<c10::Device>& device) {
   std::vector<PeerMessage> result;
@@ -28,19 +29,19 @@ std::vector<PeerMessage> with_elements(const std::vector<PeerMessage>& messages,
   return result;
 }
 
-// Calls between startCoalescing and endCoalescing of an engine.
+// A scope between an engine's startCoalescing and endCoalescing.
 class CoalescedCalls {
  public:
   explicit CoalescedCalls(c10d::Backend& backend) : backend_(&backend) { backend.startCoalescing(); }
   CoalescedCalls(const CoalescedCalls&) = delete;
   CoalescedCalls& operator=(const CoalescedCalls&) = delete;
-  // After an error: an engine that is left within a group would take all later calls into it.
+  // Ends the scope after an error: otherwise the engine would add all later calls to it.
   ~CoalescedCalls() {
     if (backend_ == nullptr) return;
     try {
       backend_->endCoalescing();
     } catch (const std::exception&) {
-      // The first error is on its way.
+      // The first error is already being thrown.
     }
   }
 
@@ -69,7 +70,7 @@ std::vector<c10::intrusive_ptr<c10d::Work>> start_exchange(const Group& group,
   if (!device) return {};
   c10d::Backend& backend = *group.backend();
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  // Receives first: no engine then needs to buffer.
+  // Receives first, so that no engine needs to buffer.
   const auto start = [&] {
     for (const PeerMessage& message : incoming) {
       std::vector<at::Tensor> tensors{message.tensor};
@@ -91,25 +92,25 @@ std::vector<c10::intrusive_ptr<c10d::Work>> start_exchange(const Group& group,
 
 namespace {
 
-// How long a rank that is waited for may take to say that it waits itself. One that closes its connections
-// has said it before, or is dead; but when its deadline passes Gloo closes them first, and deadlines are
-// close to each other.
+// Time that a waiting rank gets to publish its own peers. A rank that closes its connections has published
+// them before, or is dead; but Gloo closes connections at its deadline before the rank publishes, and
+// deadlines are close to each other.
 constexpr auto kDeadlinesApart = std::chrono::seconds(5);
 constexpr auto kAnswerTimeNearDeadline = std::chrono::seconds(3);
 constexpr auto kAnswerTime = std::chrono::milliseconds(15);
 constexpr auto kLongestWait = std::chrono::hours(24 * 365);
 constexpr auto kLookInterval = std::chrono::milliseconds(5);
-// Marks what a rank says whose deadline is near or has passed.
+// Suffix of an answer from a rank whose deadline is near or has passed.
 constexpr const char* kNearDeadline = " near its deadline";
-// Not used by any message.
+// Tag that no message uses.
 constexpr Tag kClosingTag = 0x7ffffffe;
 
 at::Tensor as_tensor(const std::byte* bytes, std::size_t size) {
-  // c10d takes tensors that may be written; it only reads what it sends.
+  // c10d takes mutable tensors; it only reads what it sends.
   return at::from_blob(const_cast<std::byte*>(bytes), {static_cast<std::int64_t>(size)}, at::kByte);
 }
 
-// Without the stack of libtorch's errors, which takes longer to write than to notice what it is about.
+// Returns the message without libtorch's stack, which takes longer to format than the failure to detect.
 std::string reason_of(const std::exception& e) {
   const auto* const torch_error = dynamic_cast<const c10::Error*>(&e);
   return torch_error != nullptr ? torch_error->what_without_backtrace() : e.what();
@@ -147,7 +148,7 @@ void PointToPointChannel::run(std::span<const Outgoing> outgoing, std::span<cons
   if (buffers_.size() < incoming.size()) buffers_.resize(incoming.size());
   std::vector<c10::intrusive_ptr<c10d::Work>> receives(incoming.size());
   std::vector<c10::intrusive_ptr<c10d::Work>> sends(outgoing.size());
-  // Everything is under way before anything is waited for, receives first: no backend then needs to buffer.
+  // Starts everything before it waits, receives first, so that no backend needs to buffer.
   int peer = -1;
   try {
     for (std::size_t i = 0; i < incoming.size(); ++i) {
@@ -167,7 +168,7 @@ void PointToPointChannel::run(std::span<const Outgoing> outgoing, std::span<cons
   } catch (const std::exception& e) {
     fail({peer}, deadline, reason_of(e));
   }
-  // Everybody whom this exchange still needs, last to first.
+  // The peers that this exchange still needs, last to first.
   std::vector<int> needed;
   for (std::size_t i = outgoing.size(); i-- > 0;) {
     if (sends[i]) needed.push_back(outgoing[i].peer);
@@ -212,14 +213,14 @@ void PointToPointChannel::fail(const std::vector<int>& needed, const Deadline& d
   const int peer = needed.back();
   int culprit = peer;
   try {
-    // First, for those who will ask next: closing the connections makes them do so. Reading it back makes
-    // sure that it is there, as a store may set without waiting.
+    // First, for ranks that ask as soon as their connections close. Reading the key back makes sure that it
+    // is stored, as a store may set without waiting.
     store_->set(key(rank()), join(needed, ",") + (near_deadline ? kNearDeadline : ""));
     store_->try_get(key(rank()));
     close_connections();
     culprit = find_culprit(needed, near_deadline);
   } catch (const std::exception&) {
-    // The store's host may be the one that is gone. Then the neighbour is all that is known.
+    // The store's host may be lost. Then only the neighbour is known.
   }
   const std::string because =
       str(culprit == peer ? "" : str("waits for rank ", peer, ", and "), split(reason, '\n').front());
@@ -232,7 +233,8 @@ void PointToPointChannel::fail(const std::vector<int>& needed, const Deadline& d
                       {culprit});
 }
 
-// Follows who waits for whom, as far as ranks say it in time: the one that says nothing is the reason.
+// Follows the chain of waiting ranks as far as they answer in time: the rank that does not answer is the
+// culprit.
 int PointToPointChannel::find_culprit(const std::vector<int>& needed, bool near_deadline) {
   std::vector<bool> seen(static_cast<std::size_t>(size()), false);
   seen[static_cast<std::size_t>(rank())] = true;
@@ -249,7 +251,7 @@ int PointToPointChannel::find_culprit(const std::vector<int>& needed, bool near_
       open.push_back(static_cast<int>(parse_integer(after, "rank")));
     }
   }
-  return needed.back();  // all in a circle
+  return needed.back();  // a cycle
 }
 
 std::optional<std::string> PointToPointChannel::await_answer(int rank, Duration limit) {
@@ -261,9 +263,8 @@ std::optional<std::string> PointToPointChannel::await_answer(int rank, Duration 
   }
 }
 
-// So that ranks which wait for this one notice. abort() does it where the backend has one; Gloo has none, but
-// closes all connections of a process when a wait of it runs out of time, which needs a peer that still
-// lives.
+// Closes connections so that waiting ranks notice. abort() does it if the backend supports it. Gloo does not,
+// but closes all connections of a process when a wait times out, which needs a live peer.
 void PointToPointChannel::close_connections() {
   backend_->abort();
   std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
@@ -272,7 +273,7 @@ void PointToPointChannel::close_connections() {
     try {
       backend_->recv(nothing, peer, kClosingTag)->wait(std::chrono::milliseconds(1));
     } catch (const std::exception&) {
-      // As it should.
+      // The expected timeout.
     }
   }
 }

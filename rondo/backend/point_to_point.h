@@ -18,23 +18,23 @@ namespace rondo {
 
 // A message between this rank and another one.
 struct PeerMessage {
-  at::Tensor tensor;  // contiguous; what is sent, or what receives it
+  at::Tensor tensor;  // contiguous; the data to send or the buffer to fill
   int peer = 0;       // rank in the group
-  int tag = 0;        // as of send()
+  int tag = 0;        // tag of send()
 };
 
-// Starts sends and receives as one operation, and returns what to wait for: all of it, before any of the
-// tensors is used. Tensors without elements are left out, here as at the peer.
+// Starts sends and receives as one operation. Returns works that must all be waited for before any of the
+// tensors is used. Skips tensors without elements, on both sides.
 //
-// Over an engine that honours tags (EngineTraits), each message meets the one of its tag, and messages
-// of several calls may be started in any order. Over other engines (NCCL) tags mean nothing for tensors of a
-// device: the n-th exchange that a rank starts with a peer meets the n-th that the peer starts with it, and
-// messages one way meet in the order in which they stand here. Messages both ways in one exchange pass each
-// other; in two exchanges the second waits for the first, so all ranks start exchanges in one order. There
-// the first exchange of a group needs all of its ranks, unless a collective came before.
+// Over an engine that honours tags (EngineTraits), messages are matched by tag, and messages of several calls
+// may be started in any order. Over other engines (NCCL) tags are ignored for device tensors: the n-th
+// exchange that a rank starts with a peer matches the n-th that the peer starts with it, and messages in one
+// direction match in the order of these lists. Messages in both directions in one exchange do not block each
+// other; in two exchanges the second waits for the first, so all ranks start exchanges in one order. Over
+// such an engine the first exchange of a group needs all of its ranks, unless a collective came before.
 //
-// One thread at a time uses a group. Does not block, but for the engine's own set-up. Throws UsageError where
-// the tensors are on several devices, and what the engine throws.
+// One thread at a time uses a group. Does not block, except for the engine's own set-up. Throws UsageError if
+// the tensors are on several devices, and the errors of the engine.
 std::vector<c10::intrusive_ptr<c10d::Work>> start_exchange(const Group& group,
                                                            const std::vector<PeerMessage>& sends,
                                                            const std::vector<PeerMessage>& receives);
@@ -42,31 +42,31 @@ std::vector<c10::intrusive_ptr<c10d::Work>> start_exchange(const Group& group,
 // Returns whether messages of tensors on `device` are matched by the order of exchanges, and not by tags.
 bool matches_by_order(const Group& group, c10::Device device);
 
-// Channel over the send and recv of any c10d backend on CPU tensors (Gloo, MPI, native): plans run wherever
-// c10d does. A received message is handed over whole, from a buffer that the channel keeps.
+// A channel over the send and recv of any c10d backend on CPU tensors (Gloo, MPI, native), so that plans run
+// on every c10d backend. A received message is delivered whole, from a buffer that the channel keeps.
 //
-// Failures are found as fast as the backend finds them. Who failed is told through the store, so that ranks
-// which only see their neighbour give up still name the rank that is to blame; without the store's host, the
-// neighbour.
+// Failures are detected as fast as the backend detects them. Ranks publish their unfinished peers in the
+// store, so that a rank that only sees its neighbour fail still names the culprit. If the store's host is
+// lost, it names the neighbour.
 class PointToPointChannel final : public Channel {
  public:
-  // Ranks are those of `backend`, which nobody else uses meanwhile. `name` must be distinct for each channel
-  // that shares a store. `timeout` bounds an exchange without a deadline; Duration::max() leaves that to the
-  // timeout of the backend's own operations.
+  // Ranks are those of `backend`, which only the channel uses during its lifetime. `name` must be distinct
+  // for each channel that shares a store. `timeout` bounds an exchange without a deadline; with
+  // Duration::max() the timeout of the backend's own operations applies.
   PointToPointChannel(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Store> store,
                       std::string name, Duration timeout);
 
   int rank() const override { return backend_->getRank(); }
   int size() const override { return backend_->getSize(); }
-  // c10d cannot be told to stop waiting: a cancelled exchange ends when what it waits for at that moment
-  // does. Tags and sizes that differ are found by backends that compare them, and otherwise end at the
-  // deadline.
+  // A wait of c10d cannot be cancelled: a cancelled exchange ends when its current wait does. Backends that
+  // compare tags and sizes report a mismatch; with others the exchange ends at the deadline.
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                 const Wait& wait) override;
 
  private:
   void run(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const Wait& wait);
-  // `needed` are the peers of what is not finished, this one last; it is then taken off.
+  // Waits for `work` and removes its peer from `needed`. `needed` has the peers of unfinished messages, this
+  // one last.
   void finish(c10d::Work& work, std::vector<int>& needed, const Deadline& deadline);
   [[noreturn]] void fail(const std::vector<int>& needed, const Deadline& deadline, const std::string& reason);
   int find_culprit(const std::vector<int>& needed, bool near_deadline);

@@ -47,7 +47,8 @@ Registry& registry() {
   return instance;
 }
 
-// The engine with what `text` says of its options in brackets. A module's reads its `arguments` itself.
+// Returns the engine with the options in the brackets of `text`. A module's engine reads its `arguments`
+// itself.
 RegisteredBackend find_engine(const std::string& text, std::vector<std::string>& arguments) {
   EngineText named;
   try {
@@ -74,8 +75,8 @@ RegisteredBackend find_engine(const std::string& text, std::vector<std::string>&
                        "takes one from a shared module"));
 }
 
-// Tries the operation, one byte for each rank: a backend without it throws before anything is sent. On all
-// ranks, as making a communicator is.
+// Tests for the operation with one byte for each rank: a backend without it throws before anything is sent.
+// Collective, as making a communicator is.
 bool has_all_to_all(c10d::Backend& backend, c10::DeviceType device) {
   at::Tensor input = at::zeros({backend.getSize()}, at::TensorOptions().dtype(at::kByte).device(device));
   at::Tensor output = at::empty_like(input);
@@ -137,7 +138,8 @@ Communicator make_communicator(const std::string& text, const BackendRequest& gi
   request.arguments.clear();
   const RegisteredBackend found = find_engine(text, request.arguments);
   request.make = make_communicator;
-  // Reductions of the others add as they like; their messages carry what is to be added in order.
+  // Other engines reduce in any order; their messages transfer the values, which are then added in rank
+  // order.
   const bool wrapped = request.deterministic && request.size > 1 && !found.traits.deterministic;
   if (wrapped) request.deterministic = false;
   const auto backend = wrapped ? make_rank_order_backend(text, request) : found.factory(request);

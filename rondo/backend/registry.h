@@ -14,9 +14,9 @@ namespace rondo {
 
 namespace detail {
 
-// An engine with these options, which are of the struct that its declaration is of.
+// Makes an engine from options, which have the struct type of the engine's declaration.
 using EngineOfOptions = std::function<RegisteredBackend(const std::shared_ptr<const void>& options)>;
-// What the templates below end in. Throws Error for a declaration of other options.
+// Implements the templates below. Throws Error if the declaration is of another options struct.
 void register_engine(Declaration declaration, std::type_index options, EngineOfOptions engine);
 
 }  // namespace detail
@@ -25,10 +25,10 @@ void register_engine(Declaration declaration, std::type_index options, EngineOfO
 template <class Options>
 using EngineFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&, const Options&)>;
 
-// Names an engine for InitOptions::backend and `--backend`; a name already taken is replaced. Its declaration
-// says which fields of `Options` can be set by name, behind it in brackets ("mine(window=3)") and as flags of
-// a program that ends in run_rank(); it must be of that struct, or an Error says so. `traits` say what its
-// communicators can do, as far as they do not answer themselves (ExtendedBackend). Any thread.
+// Registers an engine for InitOptions::backend and `--backend`; a registered name is replaced. Its
+// declaration lists the fields of `Options` that can be set by name, in brackets after the engine
+// ("mine(window=3)") and as flags of a program that ends in run_rank(). Throws Error if the declaration is
+// not of that struct. `traits` hold for communicators that are not ExtendedBackend. Any thread.
 template <class Options>
 void register_backend(const Declaration& declaration, EngineFactory<Options> factory,
                       const EngineTraits& traits = {}) {
@@ -41,19 +41,19 @@ void register_backend(const Declaration& declaration, EngineFactory<Options> fac
                                 traits};
                           });
 }
-// The same for one without options.
+// Registers an engine without options.
 void register_backend(const std::string& name, BackendFactory factory, const EngineTraits& traits = {});
 
-// Makes a communicator. `name` is that of an engine, with options in brackets where it has some
-// ("hierarchical(native, gloo)", see engine/engine_text.h), or a module's (see engine/module.h); throws
-// UsageError listing the known names when there is no such engine, naming an option that it lacks or a value
-// that cannot be, or saying how to get an engine that was left out of this build.
+// Makes a communicator. `name` is that of an engine, with options in brackets if it has some
+// ("hierarchical(native, gloo)", see engine/engine_text.h), or a module's (see engine/module.h). Throws
+// UsageError listing the known names for an unknown engine, naming an unknown option or an invalid value, or
+// telling how to get an engine that is not in this build.
 Communicator make_communicator(const std::string& name, const BackendRequest& request);
-// The same, without what it can do.
+// Makes a communicator as above and returns its backend only.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendRequest& request);
 
-// What was declared of the engines that make_communicator knows by name, sorted by name, and the names alone.
+// Returns the declarations of the engines that make_communicator knows by name, sorted by name.
 std::vector<Declaration> backend_declarations();
-std::vector<std::string> backend_names();  // of backend_declarations()
+std::vector<std::string> backend_names();  // the names of backend_declarations()
 
 }  // namespace rondo

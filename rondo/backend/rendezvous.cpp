@@ -58,7 +58,7 @@ std::string launcher_store_identity() {
                      missing);
 }
 
-// Returns what `rank` has announced. Rank 0 says in the log from time to time who is missing.
+// Returns the announcement of `rank`. On rank 0, logs the missing ranks from time to time.
 std::string wait_for_rank(const env::Identity& identity, StoreFromC10d& store, int rank, Deadline deadline,
                           Duration timeout) {
   while (true) {
@@ -66,7 +66,7 @@ std::string wait_for_rank(const env::Identity& identity, StoreFromC10d& store, i
       return store.get(key_of(rank),
                        {Deadline::after(std::min(kReminderOfMissing, deadline.remaining())), nullptr});
     } catch (const TimeoutError& error) {
-      // One that names a rank says that the store itself does not answer.
+      // An error that names a rank means that the store itself does not answer.
       if (deadline.passed() || !error.ranks().empty()) throw_missing(identity, store, timeout);
     }
     if (identity.rank > 0) continue;
@@ -87,7 +87,7 @@ std::string host_identity() {
 
 RankClaim::RankClaim(const env::Identity& identity, c10::intrusive_ptr<c10d::Store> store, std::int64_t epoch)
     : key_(str("claimed/", identity.rank)), store_(std::move(store)) {
-  // The time tells two calls of one process apart.
+  // The time distinguishes two calls of one process.
   const std::string own = nlohmann::json{
       {"pid", getpid()},
       {"host_name", identity.host},
@@ -97,7 +97,7 @@ RankClaim::RankClaim(const env::Identity& identity, c10::intrusive_ptr<c10d::Sto
   std::string present;
   try {
     present = StoreFromC10d(store_).compare_set(key_, "", own);
-  } catch (const c10::NotImplementedError&) {  // a store of somebody else's
+  } catch (const c10::NotImplementedError&) {  // a store of another library
     return;
   }
   if (present == own) return;
@@ -124,7 +124,7 @@ RankClaim::~RankClaim() {
   try {
     store_->deleteKey(key_);
   } catch (const std::exception&) {
-    // The store is gone, and with it the rank.
+    // The store is lost, and with it the claim.
   }
 }
 
@@ -179,28 +179,30 @@ bool agree_on_deterministic(bool wish, int rank, int world_size, Store& store, D
 
 namespace {
 
-// Under this key rank 0 says which attempt of the job its store belongs to.
+// Key under which rank 0 stores the attempt of the job that its store belongs to.
 constexpr const char* kAttemptKey = "rondo/attempt";
 
-// For a name server that is busy.
+// Time for a busy name server.
 constexpr Duration kPatienceWithNames = std::chrono::seconds(3);
 
-// For the launcher of rank 0's host, which says why rank 0 is gone once all of that host's ranks have ended.
+// Time for the launcher of rank 0's host, which reports why rank 0 ended once all of that host's ranks have
+// ended.
 constexpr Duration kPatienceWithLauncher = std::chrono::seconds(8);
 
-// Added to the time in which a connection must come about: c10d has the same, and its word is better.
+// Added to the time for a connection, so that c10d's own timeout, which has the better message, comes first.
 constexpr auto kConnectTime = std::chrono::seconds(2);
 
-// So long libtorch tries to connect by itself. It tries on where rank 0 has ended and its launcher listens.
+// Time of libtorch's own attempts to connect. libtorch keeps trying after rank 0 has ended and its launcher
+// listens.
 constexpr Duration kConnectPart = std::chrono::seconds(5);
 
-// The store of this host's launcher in a job of several hosts; null elsewhere.
+// Returns the store of this host's launcher in a job of several hosts; null otherwise.
 c10::intrusive_ptr<c10d::Store> launcher_store_of_several_hosts(const env::Identity& identity) {
   if (!identity.local_world_size || *identity.local_world_size == identity.world_size) return {};
   return launcher_store();
 }
 
-// Throws JobOverError where rank 0's launcher listens in its place.
+// Throws JobOverError if rank 0's launcher listens in its place.
 void throw_if_over(const env::Identity& identity, const std::string& host, int port) {
   if (!launcher_store_of_several_hosts(identity)) return;
   if (const auto notice = launch::read_notice(host, port)) {
@@ -216,9 +218,9 @@ bool agent_listens() {
   return agent && *agent == "True";
 }
 
-// Throws UsageError for a host name that was taken from a scheduler's list of hosts and has no address: a
-// list may hold names that only the scheduler knows, and then all ranks would wait for the whole timeout. A
-// name that the user gave may still get its address, as that of a Kubernetes service does.
+// Throws UsageError for a host name from a scheduler's list of hosts that has no address: a list may hold
+// names that only the scheduler can resolve, and then all ranks would wait for the whole timeout. A name that
+// the user gave may still get its address, as that of a Kubernetes service does.
 void require_address_of_listed_host(const env::Identity& identity, const std::string& host) {
   const std::string origin = identity.origin(env::Field::master_addr);
   if (!origin.starts_with("first host of ")) return;
@@ -295,14 +297,15 @@ void wait_for_key(c10d::Store& store, const std::string& key, Deadline deadline)
                              std::chrono::milliseconds(1)));
 }
 
-// The attempt that a store belongs to. Throws what c10d throws where the store is lost before it says so.
+// Returns the attempt that a store belongs to. Throws c10d's error if the store is lost before.
 int attempt_of(c10d::Store& store, Deadline deadline) {
   wait_for_key(store, kAttemptKey, deadline);
   const std::vector<std::uint8_t> said = store.get(kAttemptKey);
   return static_cast<int>(parse_integer(std::string(said.begin(), said.end()), kAttemptKey));
 }
 
-// Whether the store of `attempt` is this rank's; false when it was of an earlier one and has gone with it.
+// Returns whether the store of `attempt` is this rank's; false if it was of an earlier attempt, which has
+// ended.
 bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identity, Deadline deadline) {
   if (attempt == identity.restart_count) return true;
   if (attempt > identity.restart_count) {
@@ -313,19 +316,19 @@ bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identi
   log::info("rank 0 is still in attempt ", attempt, " of the job; waiting for attempt ",
             identity.restart_count);
   try {
-    // Ranks that still wait there for others to join would do so until their deadline: a rank of this host,
-    // which has restarted, is missing for ever.
+    // Ends the waits of ranks that still wait there for others to join. Otherwise they would wait until their
+    // deadline for a rank of this host, which has restarted.
     store.set(launch::end_key(attempt),
               "a rank of a host that has restarted is there for the next attempt; that host's own output "
               "says why");
     wait_for_key(store, str(kAttemptKey, "/", identity.restart_count), deadline);
-  } catch (const std::exception&) {  // its rank 0 has ended, or the time is over
+  } catch (const std::exception&) {  // rank 0 of that attempt has ended, or the time is over
   }
   return false;
 }
 
-// Hosts of one job change to the next attempt one after the other: a rank may come while rank 0 of the
-// attempt before still listens, whose store ends with it.
+// Hosts of one job change to the next attempt one after the other: a rank may start while rank 0 of the
+// attempt before, whose store ends with it, still listens.
 c10::intrusive_ptr<c10d::Store> tcp_store_of_attempt(const env::Identity& identity, const std::string& host,
                                                      int port, Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
@@ -348,7 +351,7 @@ c10::intrusive_ptr<c10d::Store> tcp_store_of_attempt(const env::Identity& identi
       throw;
     } catch (const std::exception&) {
       if (identity.restart_count == 0 || deadline.passed()) throw;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until what refuses has gone
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until the old listener has gone
       continue;
     }
     if (is_own_attempt(*store, attempt, identity, deadline)) return store;
@@ -372,7 +375,7 @@ c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::s
   if (method.kind == env::InitMethod::Kind::tcp)
     return tcp_store_of_attempt(identity, method.host, method.port, timeout);
   if (identity.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
-  // A launcher's store reaches the ranks that it started, which on several hosts are not all.
+  // A launcher's store reaches only the ranks that it started, which on several hosts are not all.
   if (identity.local_world_size == identity.world_size) {
     if (auto store = launcher_store()) return store;
   }
@@ -382,7 +385,7 @@ c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::s
 std::optional<std::string> launchers_notice(const env::Identity& identity) {
   const auto environment = env::process_environment();
   const auto restarts = env::lookup(environment, "TORCHELASTIC_MAX_RESTARTS");
-  // A host that starts its ranks again says nothing.
+  // A host that restarts its ranks publishes no notice.
   const bool is_last =
       !restarts || identity.restart_count >= parse_integer(*restarts, "TORCHELASTIC_MAX_RESTARTS");
   if (identity.rank == 0 || !is_last || !launcher_store_of_several_hosts(identity)) return std::nullopt;

@@ -48,7 +48,7 @@ void leave_failure(Store& store, const std::string& key, const ChannelFailure& f
   try {
     store.set(key, str(static_cast<int>(failure.kind), ":", failure.blamed, ":", failure.text));
   } catch (const std::exception&) {
-    // Whoever finds nothing blames the rank that it cannot reach.
+    // A rank that finds no failure blames the unreachable rank.
   }
 }
 

@@ -11,30 +11,30 @@
 
 namespace rondo {
 
-// Why a rank of a channel can go on no more, in a form that it can tell the others.
+// The reason why a rank of a channel failed, in a form that it can publish for the others.
 struct ChannelFailure {
   enum class Kind : std::uint32_t { lost, timeout, mismatch, other };
   Kind kind = Kind::other;
-  int blamed = -1;  // the rank that is the reason, if one is
+  int blamed = -1;  // rank at fault, or -1
   std::string text;
 };
 
-// What `error`, thrown on `rank`, tells the others; an error that blames nobody is the rank's own.
+// Describes `error`, thrown on `rank`, for the other ranks; an error without ranks is the rank's own.
 ChannelFailure describe_failure(const std::exception_ptr& error, int rank);
 
-// Throws what fits: PeerLostError, TimeoutError, MismatchError or CommunicationError, with `prefix` before
-// the text.
+// Throws the matching error: PeerLostError, TimeoutError, MismatchError or CommunicationError, with `prefix`
+// before the text.
 [[noreturn]] void throw_failure(const std::string& prefix, const ChannelFailure& failure);
 
-// While ranks still meet, one that gives up leaves its reason in their store for those that will not find it
-// any more; `key` is the rank's own. `leave_failure` does nothing when the store is gone.
+// Store and read the reason of a rank that gives up during the rendezvous, for ranks that can no longer reach
+// it; `key` is the rank's own. leave_failure() does nothing if the store is lost.
 void leave_failure(Store& store, const std::string& key, const ChannelFailure& failure) noexcept;
 std::optional<ChannelFailure> find_failure(Store& store, const std::string& key);
 
-// Who a rank that ran out of time waits for in the end. `waits_for(a, b)` tells whether rank a waits for rank
-// b now; `stuck(r)` whether rank r cannot run at all, whatever it says it waits for. Follows the waiting from
-// `rank` on to those that wait for nobody or are stuck. When all wait in a circle, those that `rank` waits
-// for.
+// Returns the ranks that a rank with a timeout is ultimately waiting for. `waits_for(a, b)` returns whether
+// rank a waits for rank b now; `stuck(r)` whether rank r cannot run at all, whatever it waits for. Follows
+// the waits from `rank` to ranks that wait for none or are stuck. In a cycle, returns the ranks that `rank`
+// waits for.
 std::vector<int> find_culprits(int rank, int size, const std::function<bool(int, int)>& waits_for,
                                const std::function<bool(int)>& stuck);
 

@@ -25,7 +25,7 @@
 namespace rondo {
 namespace {
 
-// Closes a descriptor unless ownership was handed on.
+// Closes a descriptor unless ownership was released.
 class DescriptorGuard {
  public:
   explicit DescriptorGuard(int descriptor) : descriptor_(descriptor) {}
@@ -53,7 +53,7 @@ std::size_t file_size(int descriptor, const std::string& what) {
 }  // namespace
 
 SharedMemory::SharedMemory(int descriptor, std::size_t size) : size_(size) {
-  // MAP_NORESERVE: a large sparse file must not count against the commit limit before it is touched.
+  // MAP_NORESERVE: a large sparse file must not count against the commit limit before it is used.
   void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   if (mapped == MAP_FAILED) {
     throw Error(str("cannot map ", to_string(Bytes{size}), " of shared memory: ", errno_text(errno),
@@ -126,7 +126,7 @@ SharedMemory::~SharedMemory() {
 
 void SharedMemory::commit(std::size_t offset, std::size_t length, const std::string& what) const {
   const int error = take_file_space(descriptor_, offset, length);
-  // Some kernels have shared memory without it; then pages come when they are touched.
+  // Some kernels do not support this for shared memory; then pages are allocated on first use.
   if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return;
   throw Error(str("not enough memory for ", what, ": the system gives no ", to_string(Bytes{length}),
                   " of shared memory: ", errno_text(error),
@@ -135,7 +135,7 @@ void SharedMemory::commit(std::size_t offset, std::size_t length, const std::str
 }
 
 void SharedMemory::map_pages(std::size_t offset, std::size_t length) const {
-  // An older kernel knows it not; then each page is mapped when it is touched.
+  // An older kernel does not support it; then each page is mapped on first use.
   madvise(data_ + offset, length, MADV_POPULATE_WRITE);
 }
 
@@ -145,15 +145,15 @@ void SharedMemory::discard(std::size_t offset, std::size_t length) const {
 }
 
 void SharedMemory::make_private() const {
-  // In place of a mapping of the same size, without a reservation: nothing that the kernel would refuse.
+  // Replaces a mapping of the same size, without a reservation, so the kernel does not refuse it.
   static_cast<void>(
       mmap(data_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_, 0));
 }
 
 namespace {
 
-// Mappings of this process by nonce. Two mappings of one file would be correct too; sharing one keeps address
-// space small, and lets a race detector see that ranks which are threads touch the same memory.
+// Mappings of this process by nonce. Two mappings of one file would be correct too; sharing one saves address
+// space, and lets a race detector see that ranks which are threads access the same memory.
 struct AttachedMemory {
   std::mutex mutex;  // protects by_nonce
   std::map<std::uint64_t, std::weak_ptr<SharedMemory>> by_nonce;
@@ -222,7 +222,7 @@ std::uint64_t random_nonce() {
 namespace fs = std::filesystem;
 namespace {
 
-// A file that holds one number; nothing for "max" and for a file that is not there.
+// Reads a file with one number; returns nullopt for "max" and for a missing file.
 std::optional<std::uint64_t> read_number(const fs::path& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
@@ -230,7 +230,7 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
   return std::nullopt;
 }
 
-// The number behind `key` in a file of lines "key number".
+// Reads the number after `key` in a file of lines "key number".
 std::uint64_t read_field(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -243,12 +243,12 @@ std::uint64_t read_field(const fs::path& path, const std::string& key) {
   return 0;
 }
 
-// Where the two versions keep the same things.
+// File names of one version of control groups.
 struct Files {
   const char* mount;
   const char* limit;
   const char* usage;
-  const char* droppable;  // in memory.stat
+  const char* droppable;  // key in memory.stat
 };
 constexpr Files kVersion1{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                           "total_inactive_file"};
@@ -263,7 +263,7 @@ class Search {
       consider(available + swap_, str("what this host has free, ", to_string(Bytes{available + swap_})));
   }
 
-  // The group at `path` and those around it. In a container the path may be the host's and not be there.
+  // Considers the group at `path` and its ancestors. In a container the path may be the host's and not exist.
   void look_at_groups(const Files& files, fs::path path) {
     const fs::path mount = root_ / files.mount;
     path = path.relative_path();
@@ -284,7 +284,7 @@ class Search {
     const std::uint64_t droppable = read_field(group / "memory.stat", files.droppable);
     const std::uint64_t used = *usage - std::min(*usage, droppable);
     const std::uint64_t room = *limit - std::min(*limit, used);
-    // Without a limit version 1 has a number near the largest there is.
+    // Version 1 reports "no limit" as a number near the maximum.
     if (room < std::uint64_t{1} << 60)
       consider(room + swap_, str("the memory limit of cgroup ", name, ", ", to_string(Bytes{*limit}),
                                  " with ", to_string(Bytes{used}), " in use"));
@@ -329,7 +329,7 @@ void require_room(Bytes size, const std::string& what, const MemoryRoom& room) {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// Cached pages below this are always kept.
+// Size of cached pages that is always kept.
 constexpr std::size_t kLeastCache = std::size_t{256} << 20;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t step) {
@@ -347,13 +347,13 @@ std::size_t SharedArena::size_class(std::size_t bytes) {
   return round_up(bytes, std::bit_floor(bytes) / 8);
 }
 
-// Called with mutex_ held.
+// Requires mutex_.
 void SharedArena::require_pages(std::size_t offset, std::size_t size) {
   const std::string what = str("a tensor of ", to_string(Bytes{size}), " in registered memory");
   if (size > known_room_) {
     const MemoryRoom room = memory_room();
     require_room(Bytes{size}, what, room);
-    // Looking costs more than a small block: an eighth of the room is taken on trust.
+    // Looking costs more than a small block: an eighth of the room is used without another look.
     known_room_ = std::max<std::size_t>(room.bytes.count / 8, size);
   }
   known_room_ -= size;

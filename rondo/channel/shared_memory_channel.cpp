@@ -16,9 +16,9 @@ namespace rondo {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
-// Holds a few pieces and still lies in the second-level cache.
+// Size of a ring, which holds a few pieces and fits in the second-level cache.
 constexpr std::size_t kRingBytes = std::size_t{256} << 10;
-// What is published at once: small enough that both sides work at the same time.
+// Bytes published at once: few enough that both sides work at the same time.
 constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
 
 constexpr std::size_t whole_lines(std::size_t bytes) {
@@ -34,18 +34,18 @@ enum class RankState : std::uint32_t { active, left, failed };
 
 }  // namespace
 
-// Stores that publish (written, read, state) and loads that look for them are sequentially consistent: a rank
-// that is about to sleep first says so and then looks once more, a publisher first publishes and then looks
-// who sleeps. They also release the bytes that were written before them.
+// Stores that publish (written, read, state) and loads that check for them are sequentially consistent: a
+// rank that is about to sleep first sets `sleeping` and then checks once more; a publisher first publishes
+// and then checks who sleeps. The stores also release the bytes that were written before them.
 struct SharedMemoryChannel::Ring {
-  alignas(kCacheLine) std::atomic<std::uint64_t> written;  // by the sender; never wraps
-  std::atomic<std::uint32_t> sender_waits;                 // for room
-  alignas(kCacheLine) std::atomic<std::uint64_t> read;     // by the receiver
-  std::atomic<std::uint32_t> receiver_waits;               // for bytes
+  alignas(kCacheLine) std::atomic<std::uint64_t> written;  // set by the sender; never wraps
+  std::atomic<std::uint32_t> sender_waits;                 // the sender waits for room
+  alignas(kCacheLine) std::atomic<std::uint64_t> read;     // set by the receiver
+  std::atomic<std::uint32_t> receiver_waits;               // the receiver waits for bytes
   alignas(kCacheLine) std::byte data[kRingBytes];
 };
 
-// In the file that each rank owns: its state, and the rings from all others to it.
+// The file of each rank: its state, and the rings from all others to it.
 struct SharedMemoryChannel::RankFile {
   std::uint64_t nonce;  // set by publish_shared_memory
   std::uint64_t layout_bytes;
@@ -58,7 +58,7 @@ struct SharedMemoryChannel::RankFile {
   char failure_text[1024];
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
   std::atomic<std::uint32_t> wakeup;  // futex the owner sleeps on
-  // One ring a rank follows.
+  // One ring per rank follows this object.
 
   static std::size_t bytes(int size) {
     return sizeof(RankFile) + static_cast<std::size_t>(size) * sizeof(Ring);
@@ -70,7 +70,7 @@ SharedMemoryChannel::Ring& SharedMemoryChannel::ring(int from, int to) const {
   return reinterpret_cast<Ring*>(&file(to) + 1)[from];
 }
 
-// The messages of one exchange, as far as they have got.
+// The messages of one exchange, and their progress.
 class SharedMemoryChannel::Transfers {
  public:
   Transfers(SharedMemoryChannel& channel, std::span<const Outgoing> outgoing,
@@ -82,7 +82,7 @@ class SharedMemoryChannel::Transfers {
 
   bool done() const { return sends_.empty() && receives_.empty(); }
 
-  // Moves everything as far as it goes without waiting; returns whether anything moved.
+  // Progresses all messages as far as possible without waiting; returns whether any data moved.
   bool progress() {
     bool moved = false;
     moved |= progress(receives_, [this](Receive& receive) { return pull(receive); });
@@ -90,7 +90,7 @@ class SharedMemoryChannel::Transfers {
     return moved;
   }
 
-  // Says whom we wait for, for those who look for a culprit.
+  // Publishes the peers that this rank waits for, for ranks that look for a culprit.
   void publish_waiting(bool waiting) const {
     const int self = channel_.rank();
     for (const Send& send : sends_) channel_.ring(self, send.message->peer).sender_waits.store(waiting);
@@ -114,7 +114,8 @@ class SharedMemoryChannel::Transfers {
   using Send = Transfer<Outgoing>;
   using Receive = Transfer<Incoming>;
 
-  // Only the first open message of a peer may move. `move` returns {moved, complete}.
+  // Progresses the messages of a list; only the first incomplete message of a peer may move. `move` returns
+  // {moved, complete}.
   struct Moved {
     bool moved;
     bool complete;
@@ -207,7 +208,7 @@ class SharedMemoryChannel::Transfers {
   }
 
   SharedMemoryChannel& channel_;
-  std::vector<Send> sends_;  // not complete, in order
+  std::vector<Send> sends_;  // incomplete, in order
   std::vector<Receive> receives_;
   std::vector<bool> busy_;  // by peer, within progress()
 };
@@ -221,7 +222,7 @@ SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) :
   try {
     meet(store, own);
   } catch (...) {
-    // Others may have got further than this rank, or not as far: neither must take it for the one to blame.
+    // Peers may be ahead of this rank, or behind: the recorded failure keeps them from blaming this rank.
     const ChannelFailure failure = describe_failure(std::current_exception(), options_.rank);
     record(*own_file, failure);
     leave_failure(store, failure_key(options_.rank), failure);
@@ -254,7 +255,7 @@ void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
     try {
       files_.push_back(r == options_.rank ? own.memory : attach_shared_memory(address));
     } catch (const Error& e) {
-      // Rank r may have given up already because of another one, which is then to blame.
+      // Rank r may have given up already because of another rank, which is then the culprit.
       throw_if_any_failed(look_at_peers());
       if (const auto left = find_failure(store, failure_key(r)))
         throw_failure(str(prefix(), "cannot begin, because rank ", r, " failed: "), *left);
@@ -275,7 +276,7 @@ void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
   wait_until_attached(wait.deadline);
 }
 
-// Nobody may leave before all have mapped its file.
+// Blocks until all ranks have mapped this rank's file; until then it must not leave.
 void SharedMemoryChannel::wait_until_attached(const Deadline& deadline) {
   RankFile& own = file(options_.rank);
   while (true) {
@@ -298,7 +299,7 @@ void SharedMemoryChannel::wait_until_attached(const Deadline& deadline) {
 
 SharedMemoryChannel::~SharedMemoryChannel() {
   if (ranks_.size() != static_cast<std::size_t>(options_.size)) return;
-  // A forked child must not take leave for its parent.
+  // A forked child must not mark its parent as left.
   if (getpid() != pids_[static_cast<std::size_t>(options_.rank)]) return;
   RankFile& own = file(options_.rank);
   if (own.state.load() == RankState::active) own.state.store(RankState::left);
@@ -323,17 +324,17 @@ void SharedMemoryChannel::exchange(std::span<const Outgoing> outgoing, std::span
     look_now_and_then(outgoing);
     run(transfers, wait);
   } catch (...) {
-    // The marks of whom we wait for stay: others may be about to follow them.
+    // The published waits stay: other ranks may be about to follow them.
     own.sleeping.store(0);
     fail(std::current_exception());
     throw;
   }
 }
 
-// For ranks that only send: otherwise they notice nothing until a ring is full, which takes many small
-// messages.
+// Checks the peers at intervals, for ranks that only send: otherwise they notice a failure only when a ring
+// is full, after many small messages.
 void SharedMemoryChannel::look_now_and_then(std::span<const Outgoing> outgoing) {
-  constexpr std::uint32_t kExchanges = 64;  // reading the clock is not free
+  constexpr std::uint32_t kExchanges = 64;  // reading the clock has a cost
   if (++exchanges_ % kExchanges != 0 || Clock::now() < next_look_) return;
   next_look_ = Clock::now() + kPeerCheckInterval;
   Peers peers = look_at_peers();
@@ -365,7 +366,8 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
     if (now - last_moved < kYieldTime) {
       sched_yield();
     } else {
-      // Peers ring after they publish and find `sleeping` set; the look in between closes the gap.
+      // Peers wake this rank after they publish and find `sleeping` set; checking again in between closes the
+      // race.
       const std::uint32_t wakeup = own.wakeup.load();
       own.sleeping.store(1);
       const bool moved = transfers.progress();
@@ -376,7 +378,8 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
     if (wait.cancel != nullptr && wait.cancel->cancelled()) throw CancelledError(prefix() + "was cancelled");
     if (Clock::now() < next_check && !deadline.passed()) continue;
     next_check = Clock::now() + kPeerCheckInterval;
-    // Once more: a message that arrived has cleared the mark of its peer, another one may still be to come.
+    // Publishes once more: an arrived message has cleared the mark of its peer, and another one may still be
+    // missing.
     transfers.publish_waiting(true);
     throw_if_peer_failed(transfers);
     if (transfers.done()) break;
@@ -387,7 +390,7 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
 
 SharedMemoryChannel::Peers SharedMemoryChannel::look_at_peers() const {
   Peers peers;
-  // Processes first: one that left in order says so before it ends.
+  // Processes first: a rank that left in order sets its state before it ends.
   const std::vector<int> ended = watch_.ended();
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
     const RankState state = file(r).state.load();
@@ -402,7 +405,7 @@ SharedMemoryChannel::Peers SharedMemoryChannel::look_at_peers() const {
 }
 
 void SharedMemoryChannel::throw_if_any_failed(const Peers& peers) const {
-  // Who of several ended first cannot be seen: all are named.
+  // The order in which several processes ended is unknown: names all of them.
   if (!peers.lost.empty()) {
     const bool one = peers.lost.size() == 1;
     std::vector<std::string> names;
@@ -422,7 +425,7 @@ void SharedMemoryChannel::throw_if_any_failed(const Peers& peers) const {
 
 void SharedMemoryChannel::throw_if_peer_failed(Transfers& transfers) const {
   const Peers peers = look_at_peers();
-  // What a peer published before it ended still counts.
+  // Data that a peer published before it ended still counts.
   while (transfers.progress()) {
   }
   if (transfers.done()) return;

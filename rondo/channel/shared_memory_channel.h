@@ -14,12 +14,12 @@
 
 namespace rondo {
 
-// Channel between the processes (or threads) of one host: a byte ring in shared memory for each ordered pair
-// of ranks. The sender copies into the ring, the receiver takes pieces straight from it while the sender
+// A channel between the processes (or threads) of one host: a byte ring in shared memory for each ordered
+// pair of ranks. The sender copies into the ring; the receiver takes pieces directly from it while the sender
 // fills the rest. Messages up to the free room of the ring do not wait for the receiver.
 //
-// A wait spins briefly, then yields, then sleeps on a futex, and looks every few milliseconds whether all
-// processes still live. A rank stopped by a signal is named when the deadline passes.
+// A wait spins briefly, then yields, then sleeps on a futex, and checks every few milliseconds that all
+// processes are alive. The error at the deadline names ranks that are stopped by a signal.
 class SharedMemoryChannel final : public Channel {
  public:
   struct Options {
@@ -28,13 +28,14 @@ class SharedMemoryChannel final : public Channel {
     int size = 1;
     // Longest wait of the rendezvous, and of an exchange without a deadline.
     Duration timeout = std::chrono::minutes(5);
-    // Called where an exchange that waits looks at its peers; what it throws ends the exchange.
+    // Called when a waiting exchange checks its peers; its exception ends the exchange.
     std::function<void()> look = {};
   };
-  // Collective over the store. Throws TimeoutError naming the ranks that did not come, PeerLostError naming
-  // those whose process has ended (also on ranks that only meet others which gave up because of it).
+  // Connects the ranks. Collective over the store. Throws TimeoutError naming the ranks that did not arrive,
+  // and PeerLostError naming those whose process has ended (also on ranks that only see others fail because
+  // of it).
   SharedMemoryChannel(Store& store, const Options& options);
-  // Tells the others that this rank has left.
+  // Marks this rank as left.
   ~SharedMemoryChannel() override;
 
   int rank() const override { return options_.rank; }
@@ -58,11 +59,11 @@ class SharedMemoryChannel final : public Channel {
   void look_now_and_then(std::span<const Outgoing> outgoing);
   void run(Transfers& transfers, const Wait& wait);
   void notify(int peer) const;
-  // Other ranks that cannot go on, or will not.
+  // Other ranks that cannot continue, or have left.
   struct Peers {
-    std::vector<int> lost;    // the process is gone without a word
-    std::vector<int> failed;  // said why
-    std::vector<int> left;    // in order
+    std::vector<int> lost;    // the process has ended without a recorded failure
+    std::vector<int> failed;  // with a recorded failure
+    std::vector<int> left;    // left in order
   };
   Peers look_at_peers() const;
   void throw_if_any_failed(const Peers& peers) const;

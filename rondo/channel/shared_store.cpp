@@ -18,20 +18,20 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x32524f54534f4452;  // "RDOSTOR2"
 
-// Start of the file; entries follow back to back. Every change becomes visible with one store, behind what it
-// makes visible: of `used` for an entry, of `current` for another value of it, of `removed`. So a process
-// that is killed anywhere leaves the value before or the one after. Only who has the mutex reads: release
-// keeps the stores in this order, the mutex shows them to its next holder.
+// Start of the file; entries follow contiguously. One store makes every change visible, after its data: a
+// store of `used` for an entry, of `current` for another value of it, or of `removed`. So a process that is
+// killed at any point leaves the value before or the value after. Only the holder of the mutex reads: release
+// keeps the stores in this order, and the mutex makes them visible to its next holder.
 struct Header {
   std::uint64_t magic;
   pthread_mutex_t mutex;               // robust, shared between processes; protects everything below
   std::atomic<std::uint64_t> used;     // bytes of entries
-  std::uint64_t live;                  // entries that are not removed; counted anew when a holder has died
-  std::atomic<std::uint32_t> version;  // futex: changes with every set
+  std::uint64_t live;                  // entries that are not removed; recounted after a holder has died
+  std::atomic<std::uint32_t> version;  // futex: changes with every set()
 };
 
-// A value has `room` bytes, and with two places a next one is written beside it: a counter never fills the
-// store. A long value that is set once has one place.
+// An entry has a value of up to `room` bytes. With two places, the next value is written beside the current
+// one, so that a counter never fills the store. A long value that is set once has one place.
 struct Entry {
   std::uint32_t key_bytes;
   std::uint32_t room;
@@ -48,7 +48,7 @@ struct Entry {
 };
 
 constexpr std::size_t kEntriesBegin = (sizeof(Header) + 63) / 64 * 64;
-constexpr std::size_t kLeastRoom = 24;  // any 64-bit counter
+constexpr std::size_t kLeastRoom = 24;  // digits of any 64-bit counter
 
 }  // namespace
 
@@ -63,8 +63,8 @@ struct SharedStore::Impl {
   }
   Header& header() const { return *reinterpret_cast<Header*>(memory.data()); }
 
-  // Locks the store's mutex for the life of the guard; a holder that died is replaced. One that dies while it
-  // repairs leaves the mutex as it was: the next one repairs.
+  // Locks the store's mutex during its lifetime, and recovers it from a holder that died. If a holder dies
+  // during the repair, the next one repairs again.
   class Lock {
    public:
     explicit Lock(const Impl& impl) : header_(impl.header()) {
@@ -83,7 +83,7 @@ struct SharedStore::Impl {
     Header& header_;
   };
 
-  // The first entry that `wanted` says yes to.
+  // Returns the first entry for which `wanted` returns true.
   template <class Wanted>
   Entry* find_entry(const Wanted& wanted) const {
     const std::uint64_t used = header().used.load(std::memory_order_relaxed);
@@ -102,7 +102,7 @@ struct SharedStore::Impl {
     });
   }
 
-  // The newest entry may have come while the one that it replaces is still there.
+  // Removes the entry that the newest one replaces, if a kill left both, and recounts.
   void repair() const {
     Entry* newest = nullptr;
     std::uint64_t live = 0;
@@ -200,7 +200,7 @@ std::optional<std::string> SharedStore::try_get(std::string_view key) {
 std::string SharedStore::get(std::string_view key, const Wait& wait) {
   constexpr auto cancel_check_interval = std::chrono::milliseconds(20);
   while (true) {
-    // Read before looking, so that a set in between makes the futex return at once.
+    // Read before the lookup, so that a set() in between makes the futex return at once.
     const std::uint32_t version = impl_->header().version.load(std::memory_order_acquire);
     if (auto value = try_get(key)) return *value;
     if (wait.cancel != nullptr && wait.cancel->cancelled()) {

@@ -7,21 +7,22 @@
 
 namespace rondo {
 
-// Store in an anonymous shared-memory file (memfd), for the processes of one host. A parent creates it and
-// its children inherit the descriptor, so there is no port to open, no file to clean up and nothing to guess:
-// it vanishes with the last process, however that ends. One that is killed within a call leaves what the call
-// found or all that it does.
+// A store in an anonymous shared-memory file (memfd), for the processes of one host. A parent creates it and
+// its children inherit the descriptor, so there is no port to open, no file to clean up and no name to guess.
+// The kernel frees it with the last process, even if that is killed. A process that is killed within a call
+// leaves the state before the call or after it.
 class SharedStore final : public Store {
  public:
-  // Makes a new store of at most `capacity_bytes` of keys and values (log-structured: replaced values count
+  // Creates a store of at most `capacity_bytes` of keys and values (log-structured: replaced values count
   // too).
   static std::unique_ptr<SharedStore> create(std::size_t capacity_bytes = 16U << 20);
-  // Opens the store behind an inherited descriptor; throws Error when it is not one. The descriptor stays
-  // open and belongs to the caller.
+  // Opens the store behind an inherited descriptor; throws Error if it is not one. The descriptor stays open
+  // and belongs to the caller.
   static std::unique_ptr<SharedStore> open(int descriptor);
   ~SharedStore() override;
 
-  // The descriptor to hand to children. It is close-on-exec; the launcher clears that flag in the child.
+  // Returns the descriptor for children. The descriptor is close-on-exec; the launcher clears that flag in
+  // the child.
   int descriptor() const;
 
   void set(std::string_view key, std::string_view value) override;
@@ -32,8 +33,8 @@ class SharedStore final : public Store {
   bool remove(std::string_view key) override;
   long long size() override;
 
-  // For tests of kills: called at every point of a change at which a kill would leave the memory as it is
-  // then.
+  // Sets a callback for tests of kills: called at every point of a change at which a kill would leave
+  // different contents.
   void at_every_point(std::function<void()> call);
 
  private:
@@ -42,7 +43,7 @@ class SharedStore final : public Store {
   std::unique_ptr<Impl> impl_;
 };
 
-// Environment variable in which the launcher gives its workers the descriptor number of the job's
+// Environment variable in which the launcher passes its workers the descriptor number of the job's
 // SharedStore.
 inline constexpr const char* kStoreDescriptorVariable = "RONDO_STORE_FD";
 

@@ -14,7 +14,7 @@ void MemoryStore::set(std::string_view key, std::string_view value) {
 }
 
 std::string MemoryStore::get(std::string_view key, const Wait& wait) {
-  // A cancel token has no way to wake a condition variable, so a cancellable wait looks at it this often.
+  // A cancel token cannot wake a condition variable, so a cancellable wait checks it at this interval.
   constexpr auto cancel_check_interval = std::chrono::milliseconds(20);
   std::unique_lock lock(mutex_);
   while (true) {

@@ -14,31 +14,32 @@
 
 namespace rondo {
 
-// A small key-value store that all ranks of a job share; used to meet, not to move tensors. Values are bytes.
-// Every method may be called from any thread and, where the implementation is shared, from any process.
+// A small key-value store shared by all ranks of a job, for the rendezvous rather than for tensors. Values
+// are bytes. Every method may be called from any thread and, if the implementation is shared, from any
+// process.
 class Store {
  public:
   virtual ~Store() = default;
 
   // Creates or replaces `key`.
   virtual void set(std::string_view key, std::string_view value) = 0;
-  // Value of `key`, waiting until somebody has set it. Throws TimeoutError naming the key, or CancelledError.
+  // Blocks until `key` is set and returns its value. Throws TimeoutError naming the key, or CancelledError.
   virtual std::string get(std::string_view key, const Wait& wait) = 0;
-  // Value of `key` if it is there now.
+  // Returns the value of `key` if it is set now.
   virtual std::optional<std::string> try_get(std::string_view key) = 0;
   // Adds `delta` to the decimal number stored at `key` (0 when absent) and returns the sum; atomic.
   virtual long long add(std::string_view key, long long delta) = 0;
-  // Sets `key` to `desired` if it now holds `expected` (or is absent and `expected` is empty); returns what
-  // the key holds afterwards; atomic.
+  // Sets `key` to `desired` if it holds `expected` (or is absent and `expected` is empty); returns the value
+  // afterwards; atomic.
   virtual std::string compare_set(std::string_view key, std::string_view expected,
                                   std::string_view desired) = 0;
-  // Whether the key was there.
+  // Removes `key`; returns whether it was set.
   virtual bool remove(std::string_view key) = 0;
-  // Number of keys.
+  // Returns the number of keys.
   virtual long long size() = 0;
 };
 
-// Store inside one process: ranks as threads, and jobs of one process.
+// A store inside one process: for ranks as threads, and jobs of one process.
 class MemoryStore final : public Store {
  public:
   void set(std::string_view key, std::string_view value) override;
@@ -55,13 +56,13 @@ class MemoryStore final : public Store {
   std::map<std::string, std::string, std::less<>> values_;
 };
 
-// Returns the value that `rank` has put under `key`, waiting until it is there. Throws TimeoutError that
-// names the rank and `subject`, the fact it was to announce, when it has put none within `timeout`. Errors of
-// the store that name ranks pass unchanged.
+// Blocks until `rank` has set `key`, and returns the value. Throws TimeoutError that names the rank and
+// `subject`, the subject of the value, if it is not set within `timeout`. Errors of the store that name ranks
+// pass unchanged.
 std::string value_of_rank(Store& store, const std::string& key, int rank, const std::string& subject,
                           Duration timeout);
 
-// Returns the ranks of a group of `size` that have put nothing under `key_of(rank)` yet.
+// Returns the ranks of a group of `size` that have not set `key_of(rank)` yet.
 std::vector<int> ranks_without_value(Store& store, int size, const std::function<std::string(int)>& key_of);
 
 }  // namespace rondo

@@ -15,10 +15,10 @@
 namespace rondo {
 namespace {
 
-// A cancelled wait is noticed this late at most.
+// Longest delay until a waiting rank notices a cancellation.
 constexpr auto kCancelCheckInterval = std::chrono::milliseconds(10);
 
-// A message on offer. The receiver reads it without the mutex while it is `taking`.
+// A message to be received. The receiver reads it without the mutex while it is `taking`.
 struct Offer {
   enum class Progress { waiting, taking, taken };
   const Outgoing* message = nullptr;
@@ -41,11 +41,11 @@ struct ThreadMesh::State {
   }
 
   const int size;
-  std::mutex mutex;                                     // protects everything below
-  std::vector<std::condition_variable> changed;         // by rank: something it may wait for has happened
-  std::vector<std::deque<Offer*>> offers;               // by pair(from, to), oldest first
-  std::vector<bool> waits;                              // by pair(who, for whom)
-  std::vector<bool> left;                               // by rank
+  std::mutex mutex;                              // protects everything below
+  std::vector<std::condition_variable> changed;  // by rank: a condition that it may wait for has changed
+  std::vector<std::deque<Offer*>> offers;        // by pair(from, to), oldest first
+  std::vector<bool> waits;                       // by pair(waiting rank, awaited rank)
+  std::vector<bool> left;                        // by rank
   std::vector<std::optional<ChannelFailure>> failures;  // by rank
 };
 
@@ -79,7 +79,7 @@ class ThreadMesh::Member final : public Channel {
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
       withdraw(lock, offers);
-      // Whom we waited for stays: others may be about to follow it.
+      // The published waits stay: other ranks may be about to follow them.
       state_->failures[static_cast<std::size_t>(rank_)] = describe_failure(std::current_exception(), rank_);
       for (auto& changed : state_->changed) changed.notify_all();
       throw;
@@ -111,7 +111,7 @@ class ThreadMesh::Member final : public Channel {
     }
   }
 
-  // Takes the next message that is there; returns whether there was one.
+  // Receives the next available message; returns false if there is none.
   bool take_one(std::unique_lock<std::mutex>& lock, std::span<const Incoming> incoming,
                 std::vector<bool>& received) {
     std::vector<bool> passed_over(static_cast<std::size_t>(state_->size), false);
@@ -189,7 +189,7 @@ class ThreadMesh::Member final : public Channel {
                        culprits);
   }
 
-  // Nobody may read our bytes once we have returned.
+  // Withdraws the messages: no peer may read this rank's bytes after the return.
   void withdraw(std::unique_lock<std::mutex>& lock, std::vector<Offer>& offers) {
     for (Offer& offer : offers) {
       std::erase(state_->offers[state_->pair(rank_, offer.message->peer)], &offer);

@@ -6,16 +6,17 @@
 
 namespace rondo {
 
-// Channels between ranks that are threads of one process. A message is not buffered: the receiver reads it
-// where the sender has it, and the sender returns when that is done. So what works here works on any channel.
+// Channels between ranks that are threads of one process. Messages are not buffered: the receiver reads the
+// sender's memory, and the sender returns afterwards. So a program that works with these channels works with
+// any channel.
 //
 // A sender whose wait has ended still waits for a receiver that is reading its message at that moment.
 //
-// A channel that is destroyed while others still wait for its rank counts as a lost peer.
+// Destroying a channel while others wait for its rank counts as a lost peer.
 class ThreadMesh {
  public:
   explicit ThreadMesh(int size);
-  // The channel of one rank, to be taken once. It may outlive the mesh.
+  // Returns the channel of one rank; call it once per rank. The channel may outlive the mesh.
   std::unique_ptr<Channel> connect(int rank) const;
 
  private:

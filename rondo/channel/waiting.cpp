@@ -42,7 +42,7 @@ PeerWatch::~PeerWatch() {
 void PeerWatch::add(int rank, pid_t pid) {
   if (pid == getpid()) return;
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  // EINVAL: the process is being taken off the list of processes at this moment.
+  // EINVAL: the kernel is removing the process at this moment.
   if (descriptor < 0 && errno != ESRCH && errno != EINVAL) {
     throw Error(str("cannot watch process ", pid, " of rank ", rank, " (pidfd_open): ", errno_text(errno),
                     "; Linux 5.3 or later is needed"));
@@ -78,7 +78,7 @@ std::vector<int> PeerWatch::stopped() const {
     std::ifstream file(str("/proc/", peer.pid, "/stat"));
     std::string line;
     std::getline(file, line);
-    // "pid (name) state ..."; the name may hold anything, so look for its end from the back.
+    // "pid (name) state ..."; the name may contain anything, so its end is searched from the back.
     const std::size_t name_end = line.rfind(") ");
     if (name_end != std::string::npos && line[name_end + 2] == 'T') ranks.push_back(peer.rank);
   }

@@ -31,22 +31,22 @@ enum class Reduction : std::uint8_t {
   bitwise_xor   // BXOR
 };
 
-// Size of an element.
+// Returns the size of an element in bytes.
 std::size_t element_bytes(DType type);
-// As messages have it: "float32".
+// Returns the name for messages: "float32".
 const char* name(DType type);
-// As messages have it: "SUM".
+// Returns the name for messages: "SUM".
 const char* name(Reduction reduction);
-// Whether its elements are floating-point numbers.
+// Returns whether the elements are floating-point numbers.
 bool is_floating(DType type);
 
-// Whether `reduction` is defined on `type` wherever there are reductions: no average on integers, no bits on
-// floats.
+// Returns whether every engine supports `reduction` on `type`: no average of integers, no bitwise operations
+// on floats.
 bool supports(DType type, Reduction reduction);
 
-// Whether `reduction` averages whole numbers, which are divided towards zero as NCCL does, or truth values,
-// whose average is true where all are. Such an average cannot be made of the averages of parts, so it is
-// defined for reduce() without weights and for the engine of one host only.
+// Returns whether `reduction` is an average of integers, which rounds towards zero as in NCCL, or of
+// booleans, which is true if all are. Such an average cannot be computed from averages of parts, so only
+// reduce() without weights and the engine of one host support it.
 bool averages_integers(DType type, Reduction reduction);
 
 }  // namespace rondo

@@ -11,7 +11,8 @@
 namespace rondo::collective {
 namespace {
 
-// Sixteen bits of what ranks must agree on (FNV-1a), above sixteen bits for the round.
+// Returns a tag with 15 bits of a hash (FNV-1a) of the properties that ranks must agree on, above 16 bits for
+// the round.
 Tag tag_of(const Plan& plan, DType type, Reduction reduction) {
   const std::string text = str(rondo::name(plan.operation), " ", plan.algorithm, " ", plan.world, " ",
                                plan.root, " ", plan.bytes.count, " ", plan.rounds, " ", rondo::name(type),
@@ -68,7 +69,7 @@ void Executor::run_round(Channel& channel, std::size_t begin, std::size_t end, c
     if (step.kind == StepKind::send) {
       outgoing_.push_back({step.peer, tag, {address(step.range), step.range.bytes}});
     } else {
-      // Two pointers: small enough for std::function to keep without allocating.
+      // Two pointers: small enough for std::function to store without an allocation.
       incoming_.push_back({step.peer, tag, step.range.bytes,
                            [this, at = &step](std::span<const std::byte> piece, std::size_t offset) {
                              take(*at, piece, offset);
@@ -99,7 +100,7 @@ void Executor::run_local(const Step& step) const {
   }
   std::vector<const std::byte*> sources;
   for (const Range& source : step.sources) sources.push_back(address(source));
-  // Where a step adds what all ranks have, it also divides, before the one rounding.
+  // A step that adds all ranks' values also divides, before the only rounding.
   combine(sources, target, step.range.bytes, plan_.in_rank_order ? reduction_ : addition());
 }
 
@@ -118,7 +119,7 @@ void Executor::combine(std::span<const std::byte* const> sources, std::byte* tar
   reduce(task);
 }
 
-// Divides this rank's result by the world size, as a weighted average of it with zeros.
+// Divides this rank's result by the world size, as a weighted average of the result and zeros.
 void Executor::average() const {
   alignas(64) static constexpr std::array<std::byte, 4096> kZeros{};
   if (plan_.world == 1 || (plan_.operation == OperationKind::reduce && plan_.rank != plan_.root)) return;

@@ -10,26 +10,26 @@
 
 namespace rondo::collective {
 
-// Runs one rank's plan, any number of times; keeps the scratch memory in between. One thread at a time.
+// An executor of one rank's plan, for any number of runs; keeps the scratch memory. One thread at a time.
 class Executor {
  public:
-  // Throws UsageError when the reduction is not defined on the type, or the plan is not for elements of its
+  // Throws UsageError if the reduction is not defined on the type, or if the plan is for another element
   // size.
   Executor(Plan plan, DType type, Reduction reduction);
-  // The executor lends out pointers to itself.
+  // The executor passes out pointers to itself.
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Collective over the channel: all ranks run their plan of the same collective. `data` has plan.bytes
-  // bytes, at an address that suits the type. See PlanRequest for what is where before and after. For
-  // Reduction::average sums are divided by the number of ranks: before the only rounding where the plan adds
-  // in rank order, else after the last addition, with one more rounding.
+  // Runs the plan. Collective over the channel: all ranks run their plan of the same collective. `data` has
+  // plan.bytes bytes, aligned for the type. PlanRequest describes its contents before and after. For
+  // Reduction::average sums are divided by the number of ranks: before the only rounding if the plan adds in
+  // rank order, else after the last addition, with one more rounding.
   //
-  // Throws what Channel::exchange throws; `data` is then unspecified and the channel broken. Ranks that run
-  // different collectives find out by the messages' tags (MismatchError).
+  // Throws the errors of Channel::exchange; `data` is then unspecified and the channel broken. Ranks that run
+  // different collectives detect it by the messages' tags (MismatchError).
   void run(Channel& channel, std::span<std::byte> data, const Wait& wait);
 
-  // As given.
+  // The plan that was given.
   const Plan& plan() const { return plan_; }
 
  private:
@@ -37,7 +37,7 @@ class Executor {
   void take(const Step& step, std::span<const std::byte> piece, std::size_t offset) const;
   void run_round(Channel& channel, std::size_t begin, std::size_t end, const Wait& wait);
   void run_local(const Step& step) const;
-  // What steps that see a part of the ranks do.
+  // Reduction of steps that combine only some of the ranks.
   Reduction addition() const;
   void combine(std::span<const std::byte* const> sources, std::byte* target, std::size_t bytes,
                Reduction reduction) const;

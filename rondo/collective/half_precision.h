@@ -50,7 +50,7 @@ struct Float16 {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16;
     const std::uint32_t magnitude = half & 0x7fffU;
     if (magnitude >= 0x7c00U) return bits_to_float(sign | 0x7f800000U | (magnitude & 0x3ffU) << 13);
-    // Multiplying by 2^112 moves the exponent and makes subnormal halves exact.
+    // Multiplying by 2^112 adjusts the exponent and makes subnormal halves exact.
     const float value = bits_to_float(magnitude << 13) * 0x1p112F;
     return bits_to_float(float_to_bits(value) | sign);
   }

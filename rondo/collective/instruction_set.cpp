@@ -8,7 +8,7 @@ namespace rondo {
 namespace {
 
 #if defined(RONDO_X86_KERNELS)
-// Half-precision conversions, of which clang's __builtin_cpu_supports does not know.
+// Tests for half-precision conversions, which clang's __builtin_cpu_supports lacks.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

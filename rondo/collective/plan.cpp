@@ -8,7 +8,7 @@
 namespace rondo::collective {
 namespace {
 
-// A cache line: rows of scratch that are summed together start alike.
+// A cache line: rows of scratch that are summed together have equal alignment.
 constexpr std::uint64_t kScratchAlignment = 64;
 
 std::string text(const Range& range) {
@@ -21,7 +21,7 @@ std::string texts(const std::vector<Range>& ranges) {
   return join(all, " + ");
 }
 
-// What a step does, without its range.
+// Describes a step without its range.
 std::string action(const Step& step) {
   switch (step.kind) {
     case StepKind::send:

@@ -9,7 +9,7 @@
 #include "rondo/collective/half_precision.h"
 #include "rondo/collective/reduction_dispatch.h"
 
-// Before a loop: no iteration reads what another writes.
+// Marks a loop as vectorizable: no iteration reads another one's writes.
 #ifdef __clang__
 #define RONDO_ITERATIONS_ARE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -22,7 +22,7 @@ namespace {
 // Elements are combined in blocks that stay in the first-level cache.
 constexpr std::size_t kBlock = 1024;
 
-// A storage type, the type it is accumulated in, and the conversions of n elements between them.
+// A format: a storage type, its accumulator type, and the conversions of n elements between them.
 template <class T>
 struct Plain {
   using Storage = T;
@@ -124,8 +124,8 @@ void store_all(const ReductionTask& task, const typename Format::Accumulator* bl
   }
 }
 
-// Asks for the cache lines of `n` bytes at `at`, to write to them. Stores alone keep too few misses in flight
-// when the line is another processor's, as in staging.
+// Prefetches the cache lines of `n` bytes at `at` for writing. Stores alone keep too few misses in flight if
+// the lines belong to another processor, as in staging.
 inline void prefetch_to_write(const std::byte* at, std::size_t n) {
   for (std::size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, 1, 3);
 }
@@ -170,7 +170,7 @@ void weighted_average(const ReductionTask& task) {
   }
 }
 
-// The case every training step spends its time in: two ranks, both results written in one pass.
+// Fast path of two ranks, which dominates training steps: both results are written in one pass.
 template <class T>
 void sum_two(const ReductionTask& task, double scale) {
   const T* a = reinterpret_cast<const T*>(task.sources[0]);
@@ -181,8 +181,8 @@ void sum_two(const ReductionTask& task, double scale) {
   const std::size_t n = task.elements;
   constexpr std::size_t kStride = 1024 / sizeof(T);
   constexpr std::size_t kAhead = 1024 / sizeof(T);
-  // A destination may be a source, but only element by element: no iteration reads what another wrote.
-  // What is read here needs no asking (measured: it costs 5 %).
+  // A destination may be a source, but only element by element: no iteration reads another one's writes.
+  // Prefetching the sources does not pay (measured: it costs 5 %).
   const bool first_is_new =
       task.destinations[0] != task.sources[0] && task.destinations[0] != task.sources[1];
   const bool second_is_new =
@@ -241,7 +241,7 @@ void reduce_plain_floating(const ReductionTask& task) {
   reduce_floating<Plain<T>>(task);
 }
 
-// A whole number of less than 64 bits, accumulated in 64, so that the sum behind an average does not wrap.
+// An integer of less than 64 bits, accumulated in 64, so that the sum behind an average does not wrap.
 template <class T>
 struct Widened {
   using Storage = T;
@@ -254,7 +254,7 @@ struct Widened {
   }
 };
 
-// Divides towards zero.
+// Averages integers, rounding towards zero.
 template <class T>
 void average_integers(const ReductionTask& task) {
   using Format = Widened<T>;
@@ -298,7 +298,7 @@ void reduce_integer(const ReductionTask& task) {
   }
 }
 
-// Truth values are the bytes 0 and 1: a sum or maximum is "or", a product, minimum or average is "and".
+// Booleans are the bytes 0 and 1: a sum or maximum is "or", a product, minimum or average is "and".
 void reduce_boolean(const ReductionTask& task) {
   using Format = Plain<std::uint8_t>;
   switch (task.reduction) {

@@ -19,7 +19,7 @@ Listener::Listener(const std::string& address, const JobSecret& secret, const Li
   state_->context.reset(zeromq().ctx_new());
   state_->socket.reset(zeromq().socket(state_->context.get(), ZMQ_ROUTER));
   if (!state_->socket) throw_zmq("ZeroMQ makes no socket");
-  // Who asks waits for the last answer, which a listener may give right before it ends.
+  // The client waits for the last answer, which a listener may give right before it ends.
   state_->socket.get_deleter().linger_ms = 2000;
   const ZmqSocket& socket = state_->socket;
   const int server = 1, refuse_unreachable = 1, handshake_ms = 5000;
@@ -28,7 +28,7 @@ Listener::Listener(const std::string& address, const JobSecret& secret, const Li
   set_option(socket, ZMQ_ROUTER_MANDATORY, refuse_unreachable, "errors for peers that are gone");
   set_option(socket, ZMQ_HANDSHAKE_IVL, handshake_ms, "the time of a handshake");
   set_limits(socket, limits);
-  // A peer that is gone without a word is found out, and its queue given back.
+  // Heartbeats detect a silent peer and free its queue.
   const int beat_ms = 2000, silence_ms = 10000;
   set_option(socket, ZMQ_HEARTBEAT_IVL, beat_ms, "heartbeats");
   set_option(socket, ZMQ_HEARTBEAT_TIMEOUT, silence_ms, "heartbeats");
@@ -37,7 +37,7 @@ Listener::Listener(const std::string& address, const JobSecret& secret, const Li
   std::array<char, 256> endpoint{};
   std::size_t size = endpoint.size();
   zeromq().getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size);
-  state_->address = std::string(endpoint.data()).substr(6);  // behind "tcp://"
+  state_->address = std::string(endpoint.data()).substr(6);  // text after "tcp://"
 }
 
 Listener::~Listener() = default;
@@ -57,7 +57,7 @@ std::optional<Request> Listener::receive(Duration patience) {
     if (parts == 1) request.body = part.text();
     more = part.more();
   }
-  // Requests have one part behind the peer's name; others are of no program of ours.
+  // Requests have one part after the peer's name; other messages are not rondo's.
   if (parts != 2 || request.body.size() < sizeof request.number) return std::nullopt;
   std::memcpy(&request.number, request.body.data(), sizeof request.number);
   request.body.erase(0, sizeof request.number);
@@ -74,8 +74,9 @@ bool Listener::answer(const Request& request, const std::string& body) {
 
 namespace {
 
-// A listener with another key hangs up in the handshake. One that is being killed may too, once. ZeroMQ tells
-// of a connection that ends so twice: that its handshake failed without a detail, and that it is gone.
+// Number of refusals that prove a different secret. A listener with another key closes the connection in the
+// handshake; one that is being killed may do so too, once. ZeroMQ reports such a connection twice: a
+// handshake that failed without a detail, and a disconnection.
 constexpr int kRefusalsThatCount = 2;
 
 }  // namespace
@@ -87,11 +88,11 @@ struct Connection::State {
   std::string secret_origin;
   ZmqContext context;
   ZmqSocket socket;
-  ZmqSocket events;  // of the connection: ZeroMQ tells of a refused handshake nowhere else
+  ZmqSocket events;  // monitor of the connection: the only report of a refused handshake
   std::uint64_t asked = 0;
-  bool connected = false;  // now, the handshake done
-  bool met = false;        // a handshake was done at some time
-  int refusals = 0;        // connections that ended within their handshake
+  bool connected = false;  // the handshake of the current connection is done
+  bool met = false;        // a handshake succeeded before
+  int refusals = 0;        // connections that ended during the handshake
   int losses = 0;          // connections that ended later
 
   void take_events() {
@@ -138,7 +139,7 @@ Connection::Connection(std::string address, const JobSecret& secret, std::string
   set_option(socket, ZMQ_CURVE_PUBLICKEY, std::string(own_public.data()), "a key of this process");
   set_option(socket, ZMQ_CURVE_SECRETKEY, std::string(own_secret.data()), "a key of this process");
   set_limits(socket, limits);
-  // No ZMQ_IMMEDIATE: with it, a connection that ends takes along the answers that came and were not read
+  // Without ZMQ_IMMEDIATE: with it, a connection that ends discards answers that arrived and were not read
   // yet.
   const int again_ms = 20, slowest_again_ms = 200;
   set_option(socket, ZMQ_RECONNECT_IVL, again_ms, "reconnecting");
@@ -158,7 +159,7 @@ const std::string& Connection::whom() const { return state_->whom; }
 
 std::string Connection::ask(const std::string& body, const Deadline& deadline) {
   State& state = *state_;
-  // The number tells an answer from a late one to an earlier request that was given up.
+  // The number distinguishes the answer from a late one to an earlier request that timed out.
   const std::uint64_t number = ++state.asked;
   std::string framed(reinterpret_cast<const char*>(&number), sizeof number);
   framed += body;
@@ -173,9 +174,9 @@ std::string Connection::ask(const std::string& body, const Deadline& deadline) {
               "). All processes of a job must be given the same secret, in RONDO_SECRET_FILE"),
           {});
     }
-    if (sent && losses != state.losses) sent = false;  // it may have gone down with the connection
+    if (sent && losses != state.losses) sent = false;  // the request may be lost with the connection
     losses = state.losses;
-    // A message waits here, not in a queue of a connection that may never be.
+    // The message waits here, not in the queue of a connection that may never be made.
     if (!sent && state.connected)
       sent = zeromq().send(state.socket.get(), framed.data(), framed.size(), ZMQ_DONTWAIT) >= 0;
     std::array<zmq_pollitem_t, 2> items = {zmq_pollitem_t{state.socket.get(), 0, ZMQ_POLLIN, 0},

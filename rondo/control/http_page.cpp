@@ -14,7 +14,7 @@ namespace rondo::control {
 namespace {
 
 constexpr std::size_t kLongestRequest = 8192;
-constexpr std::size_t kMostConnections = 64;  // whose request is not whole yet
+constexpr std::size_t kMostConnections = 64;  // connections with an incomplete request
 
 std::string http_answer(std::string_view status, const std::string& type, const std::string& body) {
   return str("HTTP/1.0 ", status, "\r\nContent-Type: ", type, "\r\nContent-Length: ", body.size(),
@@ -28,10 +28,10 @@ struct HttpPage::State {
   std::function<std::string()> text;
   std::string url;
   ZmqContext context;
-  ZmqSocket socket;  // of ZMQ_STREAM: raw bytes of each connection under its name; the thread's, once it runs
-  std::map<std::string, std::string> begun;  // the thread's: requests that are not whole, by connection
-  std::deque<std::string> answered;          // the thread's: the newest, which may still be open
-  std::atomic<bool> ends = false;            // told to the thread, which looks several times a second
+  ZmqSocket socket;  // ZMQ_STREAM: raw bytes by connection; used by the thread once it runs
+  std::map<std::string, std::string> begun;  // thread only: incomplete requests by connection
+  std::deque<std::string> answered;          // thread only: newest answered connections, perhaps open
+  std::atomic<bool> ends = false;            // polled by the thread several times a second
   std::thread thread;
 
   std::string answer_to(std::string_view request) const {
@@ -53,8 +53,8 @@ struct HttpPage::State {
     }
   }
 
-  // An empty part closes the connection at once, with all that was not sent yet: so the client, who knows the
-  // length of the answer, closes it, and only one that does not in a long while is cut off.
+  // An empty part closes the connection at once and discards unsent data: so the client, which has the length
+  // of the answer, closes it, and only a client that does not do so for long is disconnected.
   void send(const std::string& peer, const std::string& bytes) {
     if (zeromq().send(socket.get(), peer.data(), peer.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
       zeromq().send(socket.get(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);

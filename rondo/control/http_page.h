@@ -6,9 +6,9 @@
 
 namespace rondo::control {
 
-// One text that others fetch by HTTP: GET PATH answers with it, everything else with an error. A thread of
-// its own serves; it reads requests of at most 8 KiB, one a connection, and the answer says that the
-// connection is to be closed. Whoever reaches the address may read: there is no secret.
+// A server of one text by HTTP: GET PATH returns the text, everything else an error. A thread of its own
+// serves; it reads requests of at most 8 KiB, one per connection, and the answer tells the client to close
+// the connection. There is no secret: every client that reaches the address may read.
 class HttpPage {
  public:
   struct Options {
@@ -16,13 +16,14 @@ class HttpPage {
     std::string path = "/metrics";
     std::string content_type = "text/plain; version=0.0.4; charset=utf-8";
   };
-  // `text` is called by the page's thread at each request. Throws CommunicationError naming the address.
+  // Starts to serve. The page's thread calls `text` at each request. Throws CommunicationError naming the
+  // address.
   HttpPage(Options options, std::function<std::string()> text);
   ~HttpPage();
   HttpPage(const HttpPage&) = delete;
   HttpPage& operator=(const HttpPage&) = delete;
 
-  // "http://127.0.0.1:9464/metrics", with the port that it has.
+  // Returns "http://127.0.0.1:9464/metrics", with the actual port.
   const std::string& url() const;
 
  private:

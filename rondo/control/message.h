@@ -13,8 +13,8 @@ namespace rondo::control {
 template <class T>
 concept MessageNumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
-// Puts fields one behind the other: numbers as this machine has them, texts and bytes with their length
-// before.
+// A writer of consecutive fields: numbers in this machine's representation, texts and bytes preceded by their
+// length.
 class MessageWriter {
  public:
   template <MessageNumber T>
@@ -37,9 +37,9 @@ class MessageWriter {
   std::string bytes_;
 };
 
-// Reads what MessageWriter wrote, from a process that may be of another version or ill-willed: nothing is
-// read beyond the end, no length is believed. Every method throws DataError naming the field, what it needs
-// and what is there. Views are into the message.
+// A reader of MessageWriter's output from a process that may be of another version or malicious: nothing is
+// read beyond the end, and every length is checked. Every method throws DataError naming the field, the bytes
+// needed and the bytes left. Views point into the message.
 class MessageReader {
  public:
   // `from` names the sender, for messages.
@@ -51,7 +51,7 @@ class MessageReader {
     std::memcpy(&value, take(sizeof value, field).data(), sizeof value);
     return value;
   }
-  // A number that must be from `least` to `most`.
+  // Reads a number that must be from `least` to `most`.
   template <MessageNumber T>
   T number(std::string_view field, T least, T most) {
     const T value = number<T>(field);
@@ -62,7 +62,7 @@ class MessageReader {
   }
   std::string_view text(std::string_view field, std::size_t longest);
   std::span<const std::byte> bytes(std::string_view field, std::size_t longest);
-  // The message must be over here.
+  // Checks that the message has no more fields.
   void end();
 
  private:

@@ -11,8 +11,8 @@
 namespace rondo::control {
 namespace {
 
-// The name of ZeroMQ's interface since 4.1; then where CMake found it, for an installation that no search
-// path names.
+// The library name of ZeroMQ since 4.1; then the path that CMake found, for an installation outside of the
+// search path.
 constexpr std::array kNames = {"libzmq.so.5", RONDO_ZEROMQ_LIBRARY};
 
 class Library {

@@ -38,14 +38,14 @@ struct ZeroMq {
   decltype(&zmq_curve_public) curve_public;
 };
 
-// ZeroMQ's library, loaded by the first call and kept until the process ends: it brings a dozen other
-// libraries along, which processes that send no message should not wait for. Throws Error where the library
+// Returns ZeroMQ's functions. The first call loads the library, which stays until the process ends: it loads
+// a dozen other libraries, which processes without messages should not wait for. Throws Error if the library
 // cannot be loaded. Any thread.
 const ZeroMq& zeromq();
 
-// Handles of ZeroMQ's C interface that close themselves.
+// RAII handles of ZeroMQ's C interface.
 
-// Waits for messages that are still to be sent as long as their sockets say.
+// Waits for unsent messages as long as their sockets' linger times.
 struct ZmqContextEnd {
   void operator()(void* context) const {
     zeromq().ctx_shutdown(context);
@@ -53,7 +53,7 @@ struct ZmqContextEnd {
   }
 };
 struct ZmqSocketEnd {
-  int linger_ms = 0;  // how long what was sent may take to leave when the socket is closed
+  int linger_ms = 0;  // time that unsent messages get when the socket is closed
   void operator()(void* socket) const {
     zeromq().setsockopt(socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
     zeromq().close(socket);
@@ -91,7 +91,7 @@ class ZmqMessage {
   ZmqMessage& operator=(const ZmqMessage&) = delete;
   ~ZmqMessage() { zeromq().msg_close(&message_); }
 
-  // False when none is there (with ZMQ_DONTWAIT) or a signal came.
+  // Receives a part. Returns false if there is none (with ZMQ_DONTWAIT) or after a signal.
   bool receive(const ZmqSocket& socket, int flags) {
     return zeromq().msg_recv(&message_, socket.get(), flags) >= 0;
   }

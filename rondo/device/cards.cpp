@@ -18,7 +18,7 @@
 namespace rondo {
 namespace {
 
-// NVIDIA's driver, without its headers. It stays loaded, as libtorch uses it, too.
+// NVIDIA's driver, without its headers. The library stays loaded, because libtorch uses it too.
 class CudaDriver {
  public:
   CudaDriver() : library_(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
@@ -27,14 +27,14 @@ class CudaDriver {
     if (start == nullptr || start(0) != 0) library_ = nullptr;
   }
 
-  // 0: none, or no driver.
+  // Returns the number of cards; 0 without a driver.
   int card_count() const {
     int count = 0;
     const auto ask = function<int(int*)>("cuDeviceGetCount");
     return ask != nullptr && ask(&count) == 0 ? count : 0;
   }
 
-  // "NVIDIA H100 80GB HBM3 at PCI 0000:1B:00.0"; empty where the driver does not say.
+  // Returns "NVIDIA H100 80GB HBM3 at PCI 0000:1B:00.0"; empty if the driver does not report it.
   std::string card(int index) const {
     int handle = 0;
     std::array<char, 256> name{};
@@ -58,7 +58,7 @@ class CudaDriver {
   void* library_;
 };
 
-// libtorch's CUDA library beside the libtorch that this process has loaded; empty: a CPU build.
+// Returns the path of libtorch's CUDA library beside the libtorch of this process; empty for a CPU build.
 std::string cuda_library() {
   void* const torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
   if (torch == nullptr) return {};
@@ -76,7 +76,7 @@ bool cuda_is_loaded() { return c10::impl::hasDeviceGuardImpl(c10::kCUDA); }
 void load_library_of_cuda() {
   const std::string library = cuda_library();
   if (library.empty()) throw UsageError("this libtorch is a CPU build, without CUDA");
-  // Global, as when a program links it: modules find its symbols.
+  // RTLD_GLOBAL, as if a program linked it: modules find its symbols.
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     throw UsageError(str("libtorch's CUDA library cannot be loaded: ", dlerror(),
                          "; install what it needs (a CUDA wheel of torch brings it), or use --device cpu"));
@@ -92,10 +92,10 @@ int driver_card_count() { return CudaDriver().card_count(); }
 bool is_cuda_build() { return cuda_is_loaded() || !cuda_library().empty(); }
 
 void load_cuda() {
-  static std::mutex mutex;  // held while the library registers its kernels, one after the other
+  static std::mutex mutex;  // held while the library registers its kernels
   const std::lock_guard lock(mutex);
   if (!cuda_is_loaded()) load_library_of_cuda();
-  // libtorch makes its hooks at the first question, and without the library they know no CUDA.
+  // libtorch creates its hooks at the first query; without the library they do not support CUDA.
   const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
   if (typeid(hooks) == typeid(at::CUDAHooksInterface)) {
     throw Error(
@@ -108,7 +108,7 @@ void load_cuda() {
 std::string card_of(c10::Device device) {
   const std::string card = device.is_cuda() ? CudaDriver().card(device.index()) : std::string();
   if (!card.empty()) return str(card, " of host ", host_name());
-  // Ranks that see other devices under one number say so.
+  // The same device number means another card if the ranks' variables differ.
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible == nullptr ? device.str() : str(device.str(), " of CUDA_VISIBLE_DEVICES=", visible);
 }

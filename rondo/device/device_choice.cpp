@@ -13,7 +13,7 @@
 namespace rondo {
 namespace {
 
-// The accelerator that a program's tests simulate, if the program has loaded it.
+// Returns the accelerator that tests simulate, if the program has loaded it.
 c10::Device simulated_device(const std::string& text, const DeviceName& name, int local_rank) {
   const int count = device_count(c10::kPrivateUse1);
   if (count == 0) throw UsageError(str("device ", text, ": this program has not loaded a simulated device"));
@@ -101,7 +101,7 @@ struct HostCards {
   std::set<std::string> cards = {};
 };
 
-// The ranks with a card and their cards, by host.
+// Returns the ranks with a card, and their cards, by host.
 std::vector<HostCards> cards_by_host(const std::vector<RankCard>& cards) {
   std::vector<HostCards> hosts;
   for (const RankCard& each : cards) {

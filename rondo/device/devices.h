@@ -12,32 +12,31 @@ namespace rondo {
 struct VisibleDevices {
   bool cuda_build = false;  // libtorch is a CUDA build
   int cuda = 0;             // number of devices
-  std::string refusal{};    // why libtorch's CUDA library cannot be used although there are cards
+  std::string refusal{};    // reason why the CUDA library is unusable despite cards
 };
 
-// Returns the number of devices of a type that libtorch sees; 0 where it does not know the type. Loads
-// libtorch's CUDA library (load_cuda() in cards.h, whose errors it throws) where CUDA's devices are asked for
-// and the driver has some. Any thread.
+// Returns the number of devices of a type that libtorch sees; 0 for an unknown type. For CUDA, loads
+// libtorch's CUDA library if the driver has devices (load_cuda() in cards.h, with its errors). Any thread.
 int device_count(c10::DeviceType type);
 
-// Asks libtorch for CUDA devices, and loads its CUDA library where the driver has cards. Any thread.
+// Queries libtorch's CUDA devices; loads its CUDA library if the driver has cards. Any thread.
 VisibleDevices visible_devices();
 
-// Makes `device` the current device of the calling thread and, until it is called again there, of the threads
-// that rondo starts from it (replica_thread() of rondo/base/replica.h): those of engines, loaders, queues and
-// savers. On one of a rank's threads the rank's own device is meant by "cuda" without a number, and tensors,
-// streams and events are made there. Does nothing to libtorch for the CPU. Any thread.
+// Makes `device` the current device of the calling thread and, until the next call there, of the threads that
+// rondo starts from it (replica_thread() of rondo/base/replica.h): those of engines, loaders, queues and
+// savers. On a rank's threads "cuda" without a number means the rank's own device, and tensors, streams and
+// events are created on it. Changes nothing in libtorch for the CPU. Any thread.
 void set_current_device(c10::Device device);
 
-// The device that set_current_device() has made the calling thread's, or that the thread which started it
-// had; the CPU at first.
+// Returns the calling thread's device: set by set_current_device(), or inherited from the thread that started
+// it; initially the CPU.
 c10::Device current_device();
 
 // Returns the calling thread's current stream on `device`, an accelerator.
 c10::Stream current_stream(c10::Device device);
 
-// Returns an event behind all work that was queued so far on the calling thread's current stream of `device`,
-// an accelerator: Event::query() says whether the device has done it.
+// Records and returns an event after all work queued so far on the calling thread's current stream of
+// `device`, an accelerator: Event::query() returns whether the device has completed that work.
 c10::Event record_event(c10::Device device);
 
 }  // namespace rondo

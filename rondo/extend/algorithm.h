@@ -1,7 +1,7 @@
 #pragma once
 
-// Collective algorithms by name: plans of messages, and what executes them over any channel. Algorithms of
-// one's own are plans, too. Needs no libtorch.
+// Collective algorithms by name: plans of messages, and their executor over any channel. Custom algorithms
+// are plans too. Needs no libtorch.
 #include "rondo/base/cancel.h"
 #include "rondo/base/collective_call.h"
 #include "rondo/channel/channel.h"

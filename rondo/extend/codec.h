@@ -1,6 +1,6 @@
 #pragma once
 
-// Communication hooks and encodings of gradients, ready-made and of one's own.
+// Communication hooks and encodings of gradients, built-in and custom.
 #include "rondo/backend/coded_collectives.h"
 #include "rondo/collective/codec/codec.h"
 #include "rondo/parallel/hooks/comm_hook.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Engines of communication of one's own, compiled in or loaded from a module.
+// Custom communication engines, compiled in or loaded from a module.
 #include "rondo/backend/engine/job_objects.h"
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/engine/request.h"

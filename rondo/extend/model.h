@@ -1,4 +1,4 @@
 #pragma once
 
-// Models of one's own that `rondo train --model FILE.so:FACTORY` loads.
+// Custom models that `rondo train --model FILE.so:FACTORY` loads.
 #include "rondo/models/model_module.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Strategies of one's own, by name.
+// Custom strategies by name.
 #include "rondo/nn/parallel_communication.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/strategy/model_parts.h"

@@ -16,10 +16,9 @@
 #include "rondo/base/process.h"
 #include "rondo/base/text.h"
 
-// MKL asks this function of its own whether it runs on an Intel processor, and from then on picks kernels by
-// that. The call goes through the dynamic linker, so the one here, which a program that links rondo carries
-// and exports, is asked instead of libtorch's. Kernels still look for the instructions they need by
-// themselves.
+// MKL calls this function of its own to test for an Intel processor, and selects kernels by the answer from
+// then on. The call goes through the dynamic linker, so the definition here, which a program that links rondo
+// contains and exports, overrides libtorch's. Kernels still check for the instructions that they need.
 extern "C" int mkl_serv_intel_cpu_true();
 
 namespace rondo {
@@ -28,10 +27,11 @@ namespace {
 constexpr const char* kQuestion = "mkl_serv_intel_cpu_true";
 using Question = int (*)();
 
-// MKL's own, or null in a program without MKL.
+// Returns MKL's own function, or null in a program without MKL.
 void* original() { return dlsym(RTLD_NEXT, kQuestion); }
 
-// In a module that was loaded later, such as a plug-in of Python's, MKL does not ask ours.
+// Returns whether MKL calls the function here. MKL does not in a module that was loaded later, such as a
+// Python extension.
 bool is_asked() {
   return dlsym(RTLD_DEFAULT, kQuestion) == reinterpret_cast<void*>(&mkl_serv_intel_cpu_true);
 }
@@ -55,11 +55,11 @@ MatmulChoice decide() {
     return {measured->fast_is_better(),
             str("the fast ones were measured at ", measured->speedup(), " x the default's speed")};
   } catch (const std::exception& error) {
-    return {false, error.what()};  // no reason not to train
+    return {false, error.what()};  // training continues without it
   }
 }
 
-// What MKL is told must not throw; matmul_choice() says what is wrong.
+// Returns the answer to MKL without throwing; matmul_choice() reports errors.
 int answer() noexcept {
   void* const mkl = original();
   const int own = mkl == nullptr ? 0 : reinterpret_cast<Question>(mkl)();
@@ -157,7 +157,7 @@ void keep_matmul_measurement(const fs::path& path, const MatmulMeasurement& meas
   try {
     all = read_matmul_measurements(path);
   } catch (const Error&) {
-    // Written over: nobody else can read it either.
+    // Overwritten: no other reader could parse it either.
   }
   std::erase_if(all, [&](const MatmulMeasurement& old) {
     return old.machine == measurement.machine && old.library == measurement.library;
@@ -170,7 +170,7 @@ void keep_matmul_measurement(const fs::path& path, const MatmulMeasurement& meas
                        {"default", to_json(entry.standard)},
                        {"fast", to_json(entry.fast)}});
   }
-  std::error_code ignored;  // the write below says what is wrong
+  std::error_code ignored;  // the write below reports the error
   fs::create_directories(path.parent_path(), ignored);
   write_output(path, Json{{"format", kFormat}, {"measurements", entries}}.dump(1) + "\n");
 }

@@ -33,14 +33,14 @@ std::uint64_t total_of(const BytesByCategory& bytes) {
 
 namespace {
 
-// Names of units, for the process: labels outlive models.
+// Names of units, for the whole process: labels outlive models.
 struct UnitNames {
-  std::mutex mutex;  // protects the rest
+  std::mutex mutex;  // protects the fields below
   std::map<std::string, MemoryUnit, std::less<>> numbers = {{"root", kRootMemoryUnit}};
   std::deque<std::string> names = {"root"};
 };
 
-// Never destroyed: memory is released while static objects are being torn down.
+// Never destroyed: memory is released during the destruction of static objects.
 UnitNames& unit_names() {
   static auto* const names = new UnitNames();
   return *names;

@@ -12,80 +12,80 @@
 
 namespace rondo {
 
-// An allocation would have gone beyond MemoryTracker's limit. The message says what was wanted, what is
-// alive, the largest first, and what would help; nothing was allocated.
+// The error of an allocation beyond MemoryTracker's limit. The message has the request, the live memory, the
+// largest first, and remedies; nothing was allocated.
 class MemoryLimitError : public Error {
  public:
-  // `wanted`: what the allocation asked for.
+  // `wanted` is the size of the request.
   MemoryLimitError(const std::string& message, Bytes wanted, Bytes limit)
       : Error(message), wanted_(wanted), limit_(limit) {}
-  Bytes wanted() const { return wanted_; }  // what the allocation asked for
-  Bytes limit() const { return limit_; }    // of this process
+  Bytes wanted() const { return wanted_; }  // size of the request
+  Bytes limit() const { return limit_; }    // limit of this process
 
  private:
   Bytes wanted_;
   Bytes limit_;
 };
 
-// What memory is for.
+// The purposes of memory.
 enum class MemoryCategory : std::uint8_t {
-  parameters,       // and buffers of the model
-  gradients,        // of parameters
+  parameters,       // parameters and buffers of the model
+  gradients,        // gradients of parameters
   optimizer_state,  // moments, master weights
-  activations,      // what forward leaves for backward, checkpointed inputs included
+  activations,      // saved for backward, checkpointed inputs included
   communication,    // gather buffers, buckets, staging
-  temporaries,      // workspace, and gradients of activations on their way through backward
-  other,            // batches, validation, what nobody labelled
+  temporaries,      // workspace, and gradients of activations during backward
+  other,            // batches, validation, memory without a label
 };
-inline constexpr std::size_t kMemoryCategories = 7;  // how many there are
+inline constexpr std::size_t kMemoryCategories = 7;  // number of categories
 
-// "parameters", "optimizer_state": the names in JSON, traces and messages.
+// Returns the name in JSON, traces and messages: "parameters", "optimizer_state".
 std::string_view to_string(MemoryCategory category);
 
-// A figure in bytes for each category, indexed by it.
+// Bytes of each category, indexed by it.
 using BytesByCategory = std::array<std::uint64_t, kMemoryCategories>;
 
-// The figure of one category.
+// Returns the bytes of one category.
 inline std::uint64_t bytes_of(const BytesByCategory& bytes, MemoryCategory category) {
   return bytes[static_cast<std::size_t>(category)];
 }
-// The sum over all categories.
+// Returns the sum over all categories.
 std::uint64_t total_of(const BytesByCategory& bytes);
 
-// A unit of the model by number: the same name has the same number for the life of the process.
+// Number of a unit of the model: the same name has the same number during the life of the process.
 using MemoryUnit = std::uint32_t;
-// What no unit holds ("root").
+// The number of memory outside of all units ("root").
 inline constexpr MemoryUnit kRootMemoryUnit = 0;
 
-// The number of `name`; an empty name is the root's. Any thread; takes a lock.
+// Returns the number of `name`; an empty name is the root's. Any thread; takes a lock.
 MemoryUnit memory_unit(std::string_view name);
-// The name of that number; "root" for the root. Any thread.
+// Returns the name of a number; "root" for the root. Any thread.
 std::string memory_unit_name(MemoryUnit unit);
 
-// What a block of memory is for.
+// The purpose of a block of memory.
 struct MemoryLabel {
-  MemoryCategory category = MemoryCategory::other;  // what the block is for
+  MemoryCategory category = MemoryCategory::other;  // purpose of the block
   MemoryUnit unit = kRootMemoryUnit;                // the unit that it belongs to
 };
 
-// Where a training is, for the moment of a peak.
+// A point of a training, for the moment of a peak.
 struct MemoryMoment {
-  std::int64_t step = 0;   // being done, from 1; 0 is before the first
-  const char* phase = "";  // "forward", "optimizer": a text that lives as long as the process
+  std::int64_t step = 0;   // current step, from 1; 0 before the first
+  const char* phase = "";  // "forward", "optimizer": a static string
 };
 
-// The labels that hold on one thread, innermost last.
+// The active labels of one thread, innermost last.
 class MemoryLabels {
  public:
-  // Label of what this thread allocates now.
+  // Returns the label of this thread's allocations.
   MemoryLabel innermost() const { return entries_.empty() ? MemoryLabel{} : entries_.back().label; }
 
-  // For labels that begin and end in different calls, as a unit's backward pass: leave() ends the innermost
-  // label of `owner`, wherever it lies, since passes through parallel branches need not nest.
+  // Enters a label that ends in a different call, for a unit's backward pass: leave() ends the innermost
+  // label of `owner`, wherever it is, since passes through parallel branches need not nest.
   void enter(const void* owner, MemoryLabel label) { entries_.push_back({owner, label}); }
   void leave(const void* owner);  // ends the innermost label of `owner`
 
-  std::size_t depth() const { return entries_.size(); }  // labels that hold now
+  std::size_t depth() const { return entries_.size(); }  // number of active labels
   // Ends all labels that were entered since depth() was `depth`.
   void cut(std::size_t depth);
 
@@ -97,17 +97,17 @@ class MemoryLabels {
   std::vector<Entry> entries_;
 };
 
-// This thread's.
+// Returns this thread's labels.
 MemoryLabels& memory_labels();
-MemoryMoment& memory_moment();  // where this thread's training is
+MemoryMoment& memory_moment();  // returns this thread's moment
 
-// As long as it lives, what this thread allocates is for `category`, in `unit` or, without one, in the unit
-// of the scope around it. Its end also ends labels that an exception left behind inside it.
+// A scope that labels this thread's allocations with `category`, and with `unit` or the unit of the enclosing
+// scope. Its destructor also ends labels that an exception left behind inside it.
 class MemoryScope {
  public:
-  explicit MemoryScope(MemoryCategory category);          // in the unit of the scope around it
+  explicit MemoryScope(MemoryCategory category);          // in the unit of the enclosing scope
   MemoryScope(MemoryCategory category, MemoryUnit unit);  // in that unit
-  // In the unit of that name.
+  // Labels allocations with the unit of that name.
   MemoryScope(MemoryCategory category, std::string_view unit) : MemoryScope(category, memory_unit(unit)) {}
   ~MemoryScope() { memory_labels().cut(depth_); }
   MemoryScope(const MemoryScope&) = delete;

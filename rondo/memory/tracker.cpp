@@ -46,7 +46,7 @@ std::optional<BlockTable::Block> BlockTable::remove(const void* address) {
   std::size_t hole = place(address);
   if (slots_[hole].address == nullptr) return std::nullopt;
   const Block removed = slots_[hole].block;
-  // Moves back what was pushed past the hole, so that no search ends too early (Knuth, algorithm 6.4R).
+  // Moves displaced entries back into the hole, so that no search ends too early (Knuth, algorithm 6.4R).
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t at = (hole + 1) & mask; slots_[at].address != nullptr; at = (at + 1) & mask) {
     const std::size_t wanted = home(slots_[at].address);
@@ -129,7 +129,7 @@ bool MemoryTracker::relabel(const void* block, MemoryLabel label) {
   const std::lock_guard lock(mutex_);
   BlockTable::Block* const found = blocks_.find(block);
   if (found == nullptr) return false;
-  // The total stays, so a largest moment that is now goes on and takes the new label with it.
+  // The total is unchanged, so a peak that lasts until now gets the new label too.
   at(found->label) -= found->bytes;
   by_category_[static_cast<std::size_t>(found->label.category)] -= found->bytes;
   found->label = label;
@@ -263,7 +263,7 @@ void MemoryTracker::settle_interval() {
 
 namespace {
 
-// One for each number that a replica ever had.
+// One tracker for each number that a replica ever had.
 struct Trackers {
   std::mutex mutex;  // protects the list, not the trackers
   std::vector<std::unique_ptr<MemoryTracker>> by_replica;
@@ -282,7 +282,7 @@ struct Trackers {
   }
 };
 
-// Never destroyed: memory is released while static objects are being torn down.
+// Never destroyed: memory is released during the destruction of static objects.
 Trackers& trackers() {
   static auto* const instance = new Trackers();
   return *instance;
@@ -335,7 +335,7 @@ constexpr std::size_t kUnitsNamed = 8;
 
 using Amount = std::pair<std::uint64_t, std::string>;
 
-// "1.5 GiB activations, 96.0 MiB parameters"
+// Formats "1.5 GiB activations, 96.0 MiB parameters".
 std::string list(std::vector<Amount> amounts, std::size_t most) {
   std::stable_sort(amounts.begin(), amounts.end(),
                    [](const Amount& a, const Amount& b) { return a.first > b.first; });

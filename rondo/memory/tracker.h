@@ -14,34 +14,34 @@
 
 namespace rondo {
 
-// Size and label of every block alive, by address: a hash table with open addressing in one array, because a
-// training step adds and removes thousands of blocks. One thread at a time.
+// A table of size and label of every live block, by address: a hash table with open addressing in one array,
+// because a training step adds and removes thousands of blocks. One thread at a time.
 class BlockTable {
  public:
   // A block in use.
   struct Block {
     std::uint64_t bytes = 0;  // size
-    MemoryLabel label;        // what it counts as
+    MemoryLabel label;        // purpose it is counted under
   };
 
-  // Empty.
+  // Makes an empty table.
   BlockTable();
 
-  // Returns what was known of the address before: a block that went without remove().
+  // Inserts a block. Returns the earlier entry of the address: a block that was released without remove().
   std::optional<Block> insert(const void* address, const Block& block);
-  // Returns what was known; empty for an unknown address.
+  // Removes and returns an entry; nullopt for an unknown address.
   std::optional<Block> remove(const void* address);
-  // Null for an unknown address. Valid until the next insert or remove.
+  // Returns an entry, or null for an unknown address. Valid until the next insert or remove.
   Block* find(const void* address);
   std::size_t size() const { return size_; }  // number of blocks
 
  private:
   struct Slot {
-    const void* address = nullptr;  // null is free
+    const void* address = nullptr;  // null: free
     Block block;
   };
   std::size_t home(const void* address) const;
-  // The slot of `address`, or the free one where it would go.
+  // Returns the slot of `address`, or the free one for it.
   std::size_t place(const void* address) const;
   void grow();
 
@@ -50,95 +50,97 @@ class BlockTable {
   std::size_t size_ = 0;
 };
 
-// Bytes alive at one moment.
+// Live bytes at one moment.
 struct MemoryUsage {
   // The bytes of one unit of a model.
   struct Unit {
     std::string name = {};            // as given to memory_unit()
-    BytesByCategory categories = {};  // its bytes
+    BytesByCategory categories = {};  // bytes by category
   };
   std::uint64_t total = 0;          // bytes of all categories
-  BytesByCategory categories = {};  // of all units
-  std::vector<Unit> units = {};     // those with anything alive, in the order of their numbers
+  BytesByCategory categories = {};  // sums over all units
+  std::vector<Unit> units = {};     // units with live bytes, in the order of their numbers
 
-  // Bytes of a category.
+  // Returns the bytes of a category.
   std::uint64_t operator[](MemoryCategory category) const { return bytes_of(categories, category); }
-  // Of one unit; all zero for one that has nothing.
+  // Returns the bytes of one unit; all zero for one without live bytes.
   BytesByCategory of_unit(std::string_view name) const;
 };
 
-// The largest total so far and when it was reached.
+// The largest total so far and its moment.
 struct MemoryPeak {
   MemoryUsage usage = {};    // at that moment
-  std::int64_t step = 0;     // as MemoryMoment of the thread that allocated
-  std::string phase = {};    // likewise
-  std::string unit = {};     // that was computing
+  std::int64_t step = 0;     // MemoryMoment of the allocating thread
+  std::string phase = {};    // MemoryMoment of the allocating thread
+  std::string unit = {};     // unit of the allocation
   std::int64_t time_ns = 0;  // monotonic_ns()
 };
 
-// Of the time between two calls of MemoryTracker::take_interval.
+// Memory in the time between two calls of MemoryTracker::take_interval.
 struct MemoryInterval {
-  std::int64_t peak_time_ns = 0;  // monotonic_ns() where the total was largest
+  std::int64_t peak_time_ns = 0;  // monotonic_ns() of the largest total
   BytesByCategory peak = {};      // at that moment
-  std::int64_t now_ns = 0;        // monotonic_ns() at its end
-  BytesByCategory now = {};       // at its end
+  std::int64_t now_ns = 0;        // monotonic_ns() at the end
+  BytesByCategory now = {};       // at the end
 };
 
-// The memory tracker: bytes alive by category and unit, exact at every moment, the peak with what it
-// consisted of, and a limit. What is charged is what was asked for; what allocators round up or keep for
-// reuse is not memory in use and shows in the kernel's figures (rondo/observe/memory_observer.h). Any thread
-// may call any method.
+// A memory tracker: live bytes by category and unit, exact at every moment, the peak with its composition,
+// and a limit. The tracker counts requested sizes; memory that allocators add by rounding or keep for reuse
+// is not in use, and is included in the kernel's figures (rondo/observe/memory_observer.h). Any thread may
+// call any method.
 class MemoryTracker {
  public:
-  // Puts a block tracked under this thread's innermost label. Throws MemoryLimitError, and charges
-  // nothing, when the total would go beyond the limit.
+  // Adds a block under this thread's innermost label. Throws MemoryLimitError, and adds nothing, if the total
+  // would exceed the limit.
   void add(const void* block, std::uint64_t bytes);
-  // Takes it off, from the label it has by then. False for an unknown block. Call before the memory is given
-  // back, after that another thread may get the same address.
+  // Removes a block under its current label. Returns false for an unknown block. Call it before the memory is
+  // released; after that another thread may get the same address.
   bool remove(const void* block) noexcept;
-  // From now on a block counts as so many bytes, whatever it was added with: a part of what several processes
-  // share. False for an unknown block. Throws MemoryLimitError, and changes nothing, like add().
+  // Changes the counted size of a block: its part of memory that several processes share. Returns false for
+  // an unknown block. Throws MemoryLimitError, and changes nothing, like add().
   bool resize(const void* block, std::uint64_t bytes);
-  // Gives a block another label. False for an unknown block.
+  // Changes the label of a block. Returns false for an unknown block.
   bool relabel(const void* block, MemoryLabel label);
 
-  // Memory without an address of its own; see MemoryCharge. charge() may throw MemoryLimitError.
+  // Adds memory without an address of its own; see MemoryCharge. Throws MemoryLimitError like add().
   void charge(MemoryLabel label, std::uint64_t bytes);
-  // Takes off what charge() put.
+  // Removes memory of charge().
   void discharge(MemoryLabel label, std::uint64_t bytes) noexcept;
 
-  // Bytes in memory-mapped files that stand in for memory: apart from the totals and the limit, since the
-  // kernel writes them out and takes their memory when it needs it.
+  // Adds bytes in memory-mapped files that replace memory: not part of the totals and the limit, since the
+  // kernel writes them out and reclaims their memory on demand.
   void add_file_bytes(std::uint64_t bytes) { file_bytes_ += bytes; }
-  // Takes off what add_file_bytes() put.
+  // Removes bytes of add_file_bytes().
   void remove_file_bytes(std::uint64_t bytes) noexcept { file_bytes_ -= bytes; }
-  std::uint64_t file_bytes() const { return file_bytes_; }  // now
+  std::uint64_t file_bytes() const { return file_bytes_; }  // current bytes in files
 
-  // Beyond this, add() and charge() throw; nothing is without limit. What is alive already stays.
+  // Sets the total beyond which add() and charge() throw; nullopt removes the limit. Existing blocks are not
+  // affected.
   void set_limit(std::optional<Bytes> limit);
-  std::optional<Bytes> limit() const;  // empty: none
+  std::optional<Bytes> limit() const;  // nullopt: no limit
 
   std::uint64_t total() const;       // bytes alive now
   std::uint64_t peak_total() const;  // the largest total
-  MemoryUsage usage() const;         // what is alive now
-  MemoryPeak peak() const;           // what was alive at the largest total
-  // The peak starts anew from what is alive.
+  MemoryUsage usage() const;         // live bytes by unit
+  MemoryPeak peak() const;           // live bytes at the largest total
+  // Restarts the peak from the live bytes.
   void reset_peak();
 
-  // For a timeline: the largest moment since the last call, and now.
+  // Returns the largest moment since the last call, and the current one, for a timeline.
   MemoryInterval take_interval();
-  // The largest total since the last call; apart from intervals, so that both may be taken at a time.
+  // Returns the largest total since the last call; independent of intervals, so that both may be used
+  // together.
   std::uint64_t take_largest_total();
 
  private:
   using ByUnit = std::vector<BytesByCategory>;
 
-  // All with mutex_ held.
+  // All require mutex_.
   void grow(MemoryLabel label, std::uint64_t bytes);
   void shrink(MemoryLabel label, std::uint64_t bytes);
   void require_room(MemoryLabel label, std::uint64_t bytes) const;
   std::uint64_t& at(MemoryLabel label);
-  // Copies of a largest moment are made when it is over: the first time that something is given back.
+  // Copy a largest moment when it has ended: at the first release after it.
   void settle_peak();
   void settle_interval();
 
@@ -166,29 +168,29 @@ class MemoryTracker {
   BytesByCategory interval_peak_ = {};
 };
 
-// The memory tracker of the calling thread's replica (rondo/base/replica.h): in a process that is one
-// replica, of all of it. Never destroyed. A replica begins with the limit of number 0, see
+// Returns the memory tracker of the calling thread's replica (rondo/base/replica.h); in a process with one
+// replica, the tracker of all its memory. Never destroyed. A replica begins with the limit of replica 0, see
 // begin_replica_tracker.
 MemoryTracker& replica_memory_tracker();
 
-// For who makes a replica: its tracker takes over the limit of number 0's, unless they are the same. Called
-// before its threads take memory.
+// Copies the limit of replica 0 to a new replica's tracker. Call it before the replica's threads allocate
+// memory.
 void begin_replica_tracker(int replica);
 
 // Calls `apply` with the calling thread's tracker and then with those of the other replicas, until one
-// returns true: a thread may release what another replica's thread has taken. Returns whether one did.
+// returns true, because a thread may release memory of another replica's thread. Returns whether one did.
 bool any_replica_tracker(const std::function<bool(MemoryTracker&)>& apply);
 
-// Memory that no tensor allocator hands out (a mapped file, a shared segment), tracked for the thread
-// that makes it as long as this lives: in full at the rank that owns it.
+// A charge for memory that no tensor allocator provides (a mapped file, a shared segment), on the tracker of
+// the thread that makes it, during its lifetime: in full at the rank that owns the memory.
 class MemoryCharge {
  public:
   MemoryCharge() = default;
-  // Throws MemoryLimitError. Without a unit it is this thread's innermost one's.
+  // Adds the charge. Without a unit, uses this thread's innermost one. Throws MemoryLimitError.
   MemoryCharge(MemoryCategory category, Bytes bytes, std::optional<MemoryUnit> unit = {});
-  // Takes the other's charge over.
+  // Moves the other's charge.
   MemoryCharge(MemoryCharge&& other) noexcept;
-  // Gives up its own charge and takes the other's over.
+  // Swaps the charges.
   MemoryCharge& operator=(MemoryCharge&& other) noexcept;
   ~MemoryCharge();
 
@@ -198,8 +200,8 @@ class MemoryCharge {
   std::uint64_t bytes_ = 0;
 };
 
-// What MemoryLimitError says: the allocation that found no room, what is alive by category and by unit, the
-// largest first, and what helps against the largest.
+// Returns the message of MemoryLimitError: the allocation that exceeded the limit, the live memory by
+// category and by unit, the largest first, and remedies for the largest.
 std::string limit_text(Bytes wanted, MemoryLabel label, const MemoryMoment& moment, Bytes limit,
                        const MemoryUsage& alive);
 

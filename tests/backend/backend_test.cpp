@@ -46,7 +46,7 @@ TEST_P(BackendMatrix, AllReduceOfEveryType) {
          {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kByte, at::kChar}) {
       at::Tensor tensor = contribution(context.rank(), {3, 50}, type);
       if (backend() == "gloo" && type == at::kBFloat16)
-        continue;  // Gloo itself has no bfloat16 in every release
+        continue;  // not every release of Gloo supports bfloat16
       all_reduce(tensor, context.world());
       EXPECT_TRUE(at::equal(tensor, sum_of_contributions(size(), {3, 50}, type))) << type;
     }
@@ -79,7 +79,7 @@ TEST_P(BackendMatrix, LargeAndStridedTensors) {
     at::Tensor large = contribution(context.rank(), {1000, 301});
     all_reduce(large, context.world());
     EXPECT_TRUE(at::equal(large, sum_of_contributions(size(), {1000, 301})));
-    if (backend() != "native") return;  // Gloo asks for contiguous tensors
+    if (backend() != "native") return;  // Gloo needs contiguous tensors
     at::Tensor strided = contribution(context.rank(), {20, 30}).t();
     all_reduce(strided, context.world());
     EXPECT_TRUE(at::equal(strided, sum_of_contributions(size(), {20, 30}).t()));
@@ -126,7 +126,7 @@ TEST_P(BackendMatrix, GatherScatterAndExchange) {
     EXPECT_TRUE(
         at::equal(part, sum_of_contributions(size(), {size() * 3, 2}).narrow(0, context.rank() * 3, 3)));
 
-    // Rank s sends s + r + 1 numbers, all equal to 10 s + r, to rank r.
+    // Rank s sends s + r + 1 values, all equal to 10 s + r, to rank r.
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> outputs;
     for (int r = 0; r < size(); ++r) {
@@ -149,7 +149,7 @@ TEST_P(BackendMatrix, SendAndReceive) {
   run([&](Context& context) {
     const int next = (context.rank() + 1) % size();
     const int previous = (context.rank() + size() - 1) % size();
-    // All send first: a send of any size must not wait for its receiver to be posted.
+    // All ranks send first: a send of any size must not wait for its receiver to be posted.
     at::Tensor outgoing = contribution(context.rank(), {size() == 2 ? 100 : 50});
     at::Tensor incoming = at::zeros_like(outgoing);
     std::vector<at::Tensor> sent{outgoing};
@@ -179,7 +179,7 @@ TEST_P(BackendMatrix, SubGroups) {
   run([&](Context& context) {
     std::vector<int> evens;
     for (int r = size() - 1; r >= 0; --r) {
-      if (r % 2 == 0) evens.push_back(r);  // descending: group order is the order given
+      if (r % 2 == 0) evens.push_back(r);  // descending: the group keeps the given order
     }
     const Group group = context.new_group(evens);
     EXPECT_EQ(group.member(), context.rank() % 2 == 0);
@@ -294,7 +294,7 @@ TEST(Native, MismatchedTensorsAreAnErrorOnEveryRank) {
   EXPECT_EQ(errors, 3);
 }
 
-// What rondo's own engines do alike: on one host, and between two.
+// Behaviour that rondo's own engines have in common, on one host and between two.
 class OwnEngines : public ::testing::TestWithParam<const char*> {
  protected:
   static void run(const std::function<void(Context&)>& body, Duration timeout = std::chrono::minutes(5)) {
@@ -377,7 +377,7 @@ TEST(Native, MonitoredBarriersLeaveTheStoreAsItWas) {
     for (int call = 0; call < 100; ++call) {
       world.backend()->monitoredBarrier(options, false);
       if (call == 0) {
-        barrier(world);  // both are through
+        barrier(world);  // both have returned
         keys = world.store()->getNumKeys();
         barrier(world);
       }
@@ -402,7 +402,7 @@ TEST(Native, AMonitoredBarrierThatFailedLeavesTheNextOnesRight) {
       }
     };
     const bool first = context.rank() == 0;
-    // Rank 1 comes to the first call when rank 0 has given up its second.
+    // Rank 1 reaches the first call after rank 0 has given up its second one.
     if (first) {
       EXPECT_FALSE(passes(std::chrono::milliseconds(1)));
       EXPECT_FALSE(passes(std::chrono::milliseconds(1)));
@@ -413,7 +413,7 @@ TEST(Native, AMonitoredBarrierThatFailedLeavesTheNextOnesRight) {
       EXPECT_FALSE(passes(std::chrono::minutes(5)));
     }
     EXPECT_TRUE(passes(std::chrono::minutes(5)));
-    // Rank 1 has come and gone when rank 0 comes.
+    // Rank 1 has given up before rank 0 calls.
     barrier(context.world());
     EXPECT_TRUE(first || !passes(std::chrono::milliseconds(1)));
     barrier(context.world());
@@ -505,12 +505,12 @@ TEST(Init, FileMethodAndMissingRanks) {
       TimeoutError);
 }
 
-// Command lines know every engine of rondo's, and no other.
+// Command lines know all of rondo's engines, and no others.
 TEST(Engines, WhatIsDeclaredIsKnown) {
   std::vector<std::string> declared;
   for (const Declaration& engine : declared_engines()) declared.push_back(engine.name);
   std::vector<std::string> known = backend_names();
-  // Tests of this program add some of their own.
+  // Other tests of this program register engines of their own.
   std::erase_if(known, [](const std::string& name) {
     return find_declaration(backend_declarations(), name)->summary == "an engine of this program";
   });

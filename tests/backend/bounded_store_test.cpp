@@ -20,7 +20,7 @@ namespace {
 using testing::expect_facts;
 using testing::message_of;
 
-// A store whose keeper is stopped: no call returns before it goes on, as TCPStore's do not.
+// A store whose keeper is stopped: no call returns before go_on(), as in TCPStore.
 class StoppedStore final : public c10d::Store {
  public:
   c10::intrusive_ptr<c10d::Store> clone() override { return store_.clone(); }
@@ -99,7 +99,7 @@ TEST(BoundedStore, EveryCallEndsInTime) {
     const auto stopped = c10::make_intrusive<StoppedStore>();
     BoundedStore store(stopped, with_timeout(kTimeout));
     expect_facts(message_of<TimeoutError>([&] { call(store); }), {"rank 0 at a:1", "stopped"});
-    // The store is of no use any more: nothing else is waited for.
+    // The store has failed: later calls do not wait.
     const TimePoint begin = Clock::now();
     EXPECT_THROW(store.check({"b"}), TimeoutError);
     EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
@@ -117,7 +117,7 @@ TEST(BoundedStore, AnswersAsTheStoreDoes) {
   EXPECT_TRUE(store.deleteKey("a"));
   expect_facts(message_of<TimeoutError>([&] { store.wait({"b"}, std::chrono::milliseconds(600)); }), {"b"});
   std::thread other([&] { store.set("b", std::vector<std::uint8_t>{1}); });
-  store.wait({"b"});  // while another thread's call has its turn
+  store.wait({"b"});  // while another thread's call runs
   other.join();
 }
 
@@ -133,7 +133,7 @@ TEST(BoundedStore, AWaitIsOverWhenTheKeySaysSo) {
   EXPECT_EQ(message.find('\x1b'), std::string::npos);
 }
 
-// libtorch's own store, at a free port.
+// Makes libtorch's own store, at a free port.
 c10::intrusive_ptr<c10d::TCPStore> listening_store(bool use_libuv) {
   c10d::TCPStoreOptions options;
   options.port = 0;
@@ -143,7 +143,7 @@ c10::intrusive_ptr<c10d::TCPStore> listening_store(bool use_libuv) {
   return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
 }
 
-// The launcher writes the messages of libtorch's store itself.
+// The launcher writes the messages of libtorch's protocol itself.
 TEST(BoundedStore, ALaunchersNoticeEndsAWait) {
   for (const bool use_libuv : {true, false}) {
     const auto inner = listening_store(use_libuv);

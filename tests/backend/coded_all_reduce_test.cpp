@@ -32,7 +32,7 @@ bool same_on_all_ranks(const at::Tensor& tensor, const Group& group) {
   return true;
 }
 
-// By engine: every codec, count and operation, on 1 to 5 ranks.
+// Every engine, codec, count and operation, on 1 to 5 ranks.
 TEST(CodedAllReduce, EveryRankGetsTheSameSumWithinTheBound) {
   for (const char* engine : {"native", "gloo"}) {
     for (const int ranks : {1, 2, 3, 5}) {
@@ -48,7 +48,7 @@ TEST(CodedAllReduce, EveryRankGetsTheSameSumWithinTheBound) {
               if (count == 0) continue;
               const double divisor = op == ReduceOp::AVG ? ranks : 1;
               const at::Tensor expected = sum_of_values(ranks, count) / divisor;
-              // Each rank's values are encoded, and the sum.
+              // Each rank's values and the sum are encoded.
               double bound = ranks == 1 ? 0 : codec->error_bound(6.0 * ranks);
               for (int rank = 0; rank < ranks; ++rank) bound += codec->error_bound(6) / divisor;
               ASSERT_LE((tensor - expected).abs().max().item<double>(), bound + 1e-5)
@@ -84,7 +84,7 @@ TEST(CodedAllReduce, ErrorFeedbackMakesUpForEveryEncoding) {
       };
       const double with = total_error(true);
       const double without = total_error(false);
-      // What is missing is at most what the residuals hold, and they do not grow with the steps.
+      // The missing part is at most the residuals, which do not grow with the steps.
       EXPECT_LT(with, without / 4) << name << " " << with << " " << without;
     }
   });

@@ -1,4 +1,4 @@
-// Devices and cards of the ranks of a context; engines that it shuts down.
+// Devices and cards of a context's ranks; engines that the context shuts down.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -41,7 +41,7 @@ TEST(ContextDevice, InitRefusesADeviceThatIsNotThere) {
   EXPECT_EQ(init({.device = "auto", .init_method = "alone"}).device(), c10::Device(c10::kCPU));
 }
 
-// An engine of c10d, which rondo::ExtendedBackend is not.
+// A c10d engine that is not a rondo::ExtendedBackend.
 class CountingBackend final : public c10d::Backend {
  public:
   CountingBackend(int rank, int size, std::atomic<int>& shut_down)

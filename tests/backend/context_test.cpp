@@ -37,7 +37,7 @@ TEST(Context, ASecondCallOfInitInAnEpochIsAnErrorAtOnce) {
   });
 }
 
-// A rank that nobody joined may be joined again.
+// A rank whose init() failed may call it again.
 TEST(Context, InitMayBeCalledAgainAfterItFailed) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   InitOptions options = rank_of_two(0, store);
@@ -48,7 +48,7 @@ TEST(Context, InitMayBeCalledAgainAfterItFailed) {
   EXPECT_EQ(message_of<TimeoutError>([&] { init(options); }).find("twice"), std::string::npos);
 }
 
-// Rank 0 has come to the store, and is stopped before it says what holds for all.
+// Rank 0 has reached the store, and is stopped before it publishes the value for all.
 TEST(Context, AWaitForTheWordOfRank0NamesIt) {
   StoreFromC10d store(c10::make_intrusive<c10d::HashStore>());
   try {
@@ -79,7 +79,7 @@ TEST(Context, GlooNamesTheMembersThatDidNotCome) {
   }
 }
 
-// Rank 2 leaves; rank 1, which needs it, ends; rank 0 needs rank 1 in a group without rank 2.
+// Rank 2 leaves; rank 1, which needs it, fails; rank 0 needs rank 1 in a group without rank 2.
 TEST(Context, AFailureInAnotherGroupIsNamedAsTheCause) {
   testing::run_ranks(3, "native", [](Context& context) {
     const Group first = context.new_group({0, 1});

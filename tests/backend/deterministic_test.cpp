@@ -1,4 +1,4 @@
-// InitOptions::deterministic: the same bits from every engine, algorithm and layout of hosts, with numbers
+// InitOptions::deterministic: the same bits from every engine, algorithm and layout of hosts, with values
 // that cancel.
 #include "rondo/backend/rendezvous.h"
 
@@ -18,7 +18,7 @@
 namespace rondo::deterministic_test {
 namespace {
 
-// A variable of the environment, for as long as this lives.
+// Sets an environment variable during its lifetime.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
@@ -71,7 +71,7 @@ TEST(Deterministic, SeveralHostsInAnyLayout) {
     check_engine(ranks, "auto", in_turns(ranks, 2));
     if (ranks % 3 == 0) check_engine(ranks, "auto", one_apart(ranks));
   }
-  // More than one chunk, and a host more than a rank has pieces to send to.
+  // More than one chunk, and more hosts than a rank has pieces to send to.
   check_engine(6, "hierarchical(native, gloo, window=2)", in_turns(6, 3), 300001);
   check_engine(3, "auto", in_turns(3, 2), 1);
 }

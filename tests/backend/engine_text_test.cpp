@@ -90,7 +90,7 @@ TEST(EngineText, WhatCannotBeIsNamed) {
   }
 }
 
-// What a program registers gets its options as they were told.
+// A program's own engine gets the options that were given.
 TEST(EngineText, AProgramsEngineGetsItsOptions) {
   const auto got = std::make_shared<PacedOptions>();
   register_backend<PacedOptions>(paced(), [got](const BackendRequest& request, const PacedOptions& options) {

@@ -1,4 +1,4 @@
-// What engines can do is asked: rondo's own answer, those of others as they were registered or by themselves.
+// Traits of engines: rondo's own engines report them; others by registration or by ExtendedBackend.
 #include "rondo/backend/engine/traits.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(EngineTraits, OwnEnginesAnswerForEachCommunicator) {
               if (context.rank() == 0) {
                 EXPECT_TRUE(context.world().traits().progresses_in_background);
                 EXPECT_FALSE(context.world().traits().deterministic) << "sums are added by host";
-                // Within a host the same name gives the native engine, and its answer.
+                // Within a host the same name selects the native engine and its traits.
                 EXPECT_FALSE(context.new_group({0}).traits().progresses_in_background);
               } else {
                 EXPECT_FALSE(context.new_group({0}).member());
@@ -68,8 +68,7 @@ TEST(EngineTraits, OthersAreWhatTheirRegistrationSaysOrTheDefault) {
   });
 }
 
-// Engines that add in the order of ranks are left as they are; the others' messages carry what is to be
-// added.
+// Engines that add in the order of ranks are not wrapped; others only transfer the values to be added.
 TEST(EngineTraits, ADeterministicJobAsksWhetherAnEngineIsDeterministic) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   const BackendFactory gloo = [](const BackendRequest& request) {
@@ -95,7 +94,7 @@ TEST(EngineTraits, ADeterministicJobAsksWhetherAnEngineIsDeterministic) {
   }
 }
 
-// Somebody's engine that says more than c10d asks for.
+// A third-party engine with extensions of c10d.
 class CountingEngine final : public ExtendedBackend {
  public:
   using ExtendedBackend::ExtendedBackend;
@@ -119,7 +118,7 @@ class CountingEngine final : public ExtendedBackend {
   std::int64_t count_ = 0;
 };
 
-// Has what it needs of c10d's default: alltoall_base throws.
+// An engine with c10d's default for alltoall_base, which throws.
 class ReducingEngine final : public c10d::Backend {
  public:
   explicit ReducingEngine(c10::intrusive_ptr<c10d::Backend> inner)
@@ -138,7 +137,7 @@ class ReducingEngine final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> inner_;
 };
 
-// Rows of this rank to and from each other one: rank r sends row r * 10 + i to rank i, as often as i says.
+// Exchanges rows with each other rank: rank r sends row r * 10 + i to rank i, i times.
 void expect_rows_to_arrive(const Group& group) {
   const std::int64_t ranks = group.size(), rank = group.rank();
   std::vector<std::int64_t> sent, received(static_cast<std::size_t>(ranks), rank);
@@ -194,7 +193,7 @@ TEST(EngineTraits, AnEngineOfOthersMayAnswerItself) {
   EXPECT_EQ(restore_engine_memory(resumed, memory), "");
   all_reduce(tensor, resumed);
   EXPECT_EQ(engine_memory(resumed).at("count").item<std::int64_t>(), 3);
-  // What it says itself stands above its registration.
+  // An engine's own traits override its registration.
   register_backend("counting", [](const BackendRequest& request) {
     return c10::make_intrusive<CountingEngine>(request.rank, request.size);
   });

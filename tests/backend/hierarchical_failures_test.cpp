@@ -1,4 +1,4 @@
-// Ranks of several hosts that disagree, never come, or are killed.
+// Ranks of several hosts that disagree, are missing, or are killed.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 using host_layouts::run_layout;
 
-// Every rank sees an error of the kind, naming both sides.
+// Checks that every rank gets an error of the type, naming both sides.
 void expect_on_all(const std::vector<int>& hosts, const std::function<void(Context&)>& mistake,
                    const std::vector<std::string>& parts) {
   std::atomic<int> seen = 0;
@@ -74,7 +74,7 @@ TEST(Hierarchical, RanksThatDisagreeAreToldOnBothHosts) {
                 {"expects 32 bytes from rank 1 on host 1", "which sends 28"});
 }
 
-// Rank 1 has nobody of its local rank on the other host, but deals with rank 2.
+// No rank of the other host has the local rank of rank 1, which communicates with rank 2.
 TEST(Hierarchical, ARankWhoseLocalRankAHostLacksIsComparedToo) {
   const std::vector<std::pair<std::string, std::function<void(at::Tensor&, const Group&)>>> collectives = {
       {"all_reduce", [](at::Tensor& tensor, const Group& world) { all_reduce(tensor, world); }},
@@ -100,7 +100,7 @@ TEST(Hierarchical, ARankWhoseLocalRankAHostLacksIsComparedToo) {
 TEST(Hierarchical, ARankThatNeverComesIsNamed) {
   run_layout({0, 1, 1}, [&](Context& context) {
     if (context.rank() == 0) {
-      // Waits until the others have given up.
+      // Waits until the other ranks have given up.
       context.world().store()->wait({"late/1", "late/2"});
       return;
     }
@@ -119,7 +119,7 @@ TEST(Hierarchical, ARankThatNeverComesIsNamed) {
 
 using Collective = std::function<void(const Group& world)>;
 
-// What four ranks do over and over, until one of them is gone.
+// Collectives that four ranks repeat until one of them is lost.
 const std::vector<std::pair<std::string, Collective>> kRepeated = {
     {"all_reduce",
      [](const Group& world) {
@@ -141,13 +141,13 @@ const std::vector<std::pair<std::string, Collective>> kRepeated = {
        all_to_all(outputs, inputs, world);
      }},
     {"send and recv", [](const Group& world) {
-       // Rank 3 sends to all, who hear of it from nobody else.
+       // Rank 3 sends to all ranks, which have no other sign of its loss.
        at::Tensor message = at::ones({40000});
        if (world.rank() != 3) return recv(message, world, 3);
        for (int rank = 0; rank < 3; ++rank) send(message, world, rank);
      }}};
 
-// Two hosts with two ranks each, as processes, of which the last is killed.
+// Two hosts with two ranks each, as processes; the last one is killed.
 TEST(Hierarchical, AKilledProcessIsNamedByAll) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   tests::FaultRecord record;

@@ -23,7 +23,7 @@ using host_layouts::run_layout;
 using host_layouts::sum_of_contributions;
 using testing::run_ranks;
 
-// Small, at the edge of what goes through one rank, over several chunks, and lengths that divide by nothing.
+// Small, at the limit for a single rank, over several chunks, and lengths with uneven parts.
 const std::vector<std::int64_t> kLengths = {1, 1000, 16385, 200003};
 
 TEST(HostMap, NumbersHostsByTheirLowestRank) {
@@ -87,7 +87,7 @@ TEST(Hierarchical, AllReduce) {
   }
 }
 
-// As inside one host, where the native engine says the same (ownership_test.cpp).
+// As within one host, where ownership_test.cpp tests the native engine.
 TEST(Hierarchical, SeveralTensorsOfOneCallAreOneContribution) {
   for (const std::string options : {"", ", codec=bfloat16"}) {
     run_layout(
@@ -118,7 +118,7 @@ TEST(Hierarchical, SeveralTensorsOfOneCallAreOneContribution) {
           backend.allreduce_coalesced(list)->wait();
           EXPECT_TRUE(at::equal(list[0], sum_of_contributions(3, 5)));
           EXPECT_TRUE(at::equal(list[1], sum_of_contributions(3, 9)));
-          // What native refuses is refused here.
+          // Rejects the same arguments as native.
           std::vector<at::Tensor> lengths{at::ones({2}), at::ones({3})};
           std::vector<at::Tensor> types{at::ones({2}), at::ones({2}, at::kInt)};
           std::vector<at::Tensor> none;
@@ -134,7 +134,7 @@ TEST(Hierarchical, SeveralTensorsOfOneCallAreOneContribution) {
   }
 }
 
-// What is started ends and owns its memory, though its Work and its tensors are dropped.
+// A started operation ends and owns its memory, even if its Work and its tensors are dropped.
 TEST(Hierarchical, WorksAndTensorsMayBeDropped) {
   using Start = std::function<void(c10d::Backend&, std::int64_t)>;
   const auto pieces = [](std::int64_t elements) { return std::vector<at::Tensor>(3, at::ones({elements})); };
@@ -204,7 +204,7 @@ TEST(Hierarchical, WorksAndTensorsMayBeDropped) {
         std::vector<at::Tensor> others;
         for (int i = 0; i < 3; ++i) {
           start(*context.world().backend(), length);
-          // It gets the memory of what was dropped, if that was freed.
+          // These tensors reuse the memory of the dropped ones, if it was freed.
           for (int k = 0; k < 4; ++k) others.push_back(at::full({length}, 7.0F));
         }
         barrier(context.world());
@@ -261,7 +261,7 @@ TEST(Hierarchical, TheOtherOperations) {
       for (int rank = 0; rank < n; ++rank)
         EXPECT_TRUE(
             at::equal(outputs[static_cast<std::size_t>(rank)], contribution(rank * 10 + context.rank(), 4)));
-      // Pieces of any size, none among them, and through strides.
+      // Pieces of any size, including zero, and with strides.
       std::vector<std::int64_t> splits(static_cast<std::size_t>(n), 0);
       std::vector<std::int64_t> own_splits(static_cast<std::size_t>(n), context.rank());
       for (int rank = 0; rank < n; ++rank) splits[static_cast<std::size_t>(rank)] = rank;
@@ -290,7 +290,7 @@ TEST(Hierarchical, TheOtherOperations) {
   }
 }
 
-// The chain from host to host meets hosts that lack the root's local rank.
+// The chain of hosts includes hosts that lack the root's local rank.
 TEST(Hierarchical, BroadcastOverHostsOfManySizes) {
   run_layout({0, 0, 0, 0, 1, 1, 2, 2, 2}, [](Context& context) {
     for (int root = 0; root < context.world_size(); ++root) {
@@ -327,7 +327,7 @@ TEST(Hierarchical, MessagesMayHaveAnyStrides) {
   });
 }
 
-// The caller is told of it, nobody is lost, and what comes later has its own error.
+// The caller gets an error, the connection is not lost, and later calls have errors of their own.
 TEST(Hierarchical, AMistakeInAMessageBreaksNothing) {
   run_layout({0, 1}, [](Context& context) {
     c10d::Backend& backend = *context.world().backend();
@@ -353,8 +353,8 @@ TEST(Hierarchical, AMistakeInAMessageBreaksNothing) {
   });
 }
 
-// Whoever comes last destroys the group, be it its own thread in a callback: of the second thread where the
-// operation succeeds, of the first where it fails.
+// The last reference destroys the group, even in a callback on the group's own thread: on the second thread
+// if the operation succeeds, on the first if it fails.
 TEST(Hierarchical, ACallbackMayHoldTheLastReference) {
   struct Last {
     Context context;
@@ -391,7 +391,7 @@ TEST(Hierarchical, ACallbackMayHoldTheLastReference) {
   }
 }
 
-// Sums whose rounding depends on the order of additions are the same on all ranks.
+// Sums whose rounding depends on the order of additions are equal on all ranks.
 TEST(Hierarchical, AllRanksGetTheSameBits) {
   for (const auto& hosts : kLayouts) {
     run_layout(hosts, [&](Context& context) {
@@ -440,8 +440,7 @@ TEST(Hierarchical, EncodedSumsAreCloseAndTheSameEverywhere) {
             };
             at::Tensor expected = values(0);
             for (int rank = 1; rank < n; ++rank) expected += values(rank);
-            // What an encoding leaves out one time arrives the next: the mean of many sums is closer than
-            // one.
+            // The error of one encoding is added to the next: the mean of many sums is closer than one sum.
             at::Tensor buffer = at::empty({kLength});
             at::Tensor total = at::zeros({kLength});
             constexpr int kRounds = 16;

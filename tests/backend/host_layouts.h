@@ -14,7 +14,7 @@
 
 namespace rondo::host_layouts {
 
-// By rank the number of its host: in turns, uneven with a rank alone, three hosts.
+// Number of each rank's host: alternating, uneven with a rank alone, three hosts.
 inline const std::vector<std::vector<int>> kLayouts = {{0, 1, 0, 1}, {1, 0, 0}, {0, 1, 2, 2, 0}};
 
 inline void run_layout(const std::vector<int>& hosts, const std::function<void(Context&)>& body,

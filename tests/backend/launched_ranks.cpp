@@ -1,8 +1,8 @@
-// One rank of a job that a launcher has started, for engines whose ranks must be processes of their own:
+// One rank of a job that a launcher has started, for engines whose ranks must be separate processes:
 //
 //   RONDO_TEST_BACKEND=mpi mpirun -n 3 launched_ranks
 //
-// The other tests have ranks as threads. tests/integration/mpi_test.py runs these.
+// The other tests run ranks as threads. tests/integration/mpi_test.py runs these.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ namespace {
 using collective::Algorithm;
 using collective::FaultCase;
 
-// Small enough to be sent before the receiver asks for it.
+// Small enough to be sent before the receiver is posted.
 constexpr std::size_t kFaultElements = 40;
 
 std::string variable(const char* name) {
@@ -51,7 +51,7 @@ class LaunchedRanks : public ::testing::Test {
   static const Context& context() { return *context_; }
   static const Group& world() { return context_->world(); }
 
-  // Over a communicator of its own, so that what a broken one has left does not matter.
+  // Uses a communicator of its own, so that the state of a failed one does not matter.
   static std::unique_ptr<Channel> connect(const std::string& name) {
     BackendRequest request;
     request.group_name = name;
@@ -115,7 +115,7 @@ std::vector<at::Tensor> zeros_for_all(int ranks, std::int64_t elements) {
 TEST_F(LaunchedRanks, GatherBetweenPartsOfOneBuffer) {
   const at::Tensor flat = at::zeros({1 + 2 * world().size()});
   at::Tensor input = flat.narrow(0, 0, 1);
-  for (const std::int64_t begin : {1, 0}) {  // apart from the input, and with it in a place of another rank
+  for (const std::int64_t begin : {1, 0}) {  // apart from the input; overlapping it in another rank's place
     at::Tensor output = flat.narrow(0, begin, world().size());
     input.fill_(world().rank() + 5);
     world().backend()->_allgather_base(output, input)->wait();
@@ -149,7 +149,7 @@ TEST_F(LaunchedRanks, RefuseOutputsOfAnotherShape) {
   barrier(world());
 }
 
-// Rank 0's output no longer takes the result when the others begin.
+// Rank 0's output can no longer hold the result when the others begin.
 TEST_F(LaunchedRanks, TellWhatGoesWrongAfterMpi) {
   StoreFromC10d store(world().store());
   if (world().rank() > 0) store.get("resized", soon());
@@ -189,7 +189,7 @@ TEST_F(LaunchedRanks, RefuseSplitsThatDoNotFit) {
   EXPECT_TRUE(at::equal(output, input));
 }
 
-// Rank 2 in some algorithms, or in every exchange of all (`make faults`). The stopped rank goes on when
+// Rank 2 in some algorithms, or in every exchange of all (`make faults`). The stopped rank continues after
 // all others have raised, for the next fault.
 std::vector<FaultCase> faults_to_stop_by() {
   if (collective::all_faults()) return collective::every_exchange(collective::planned_operations(), {2});
@@ -201,8 +201,8 @@ std::vector<FaultCase> faults_to_stop_by() {
   return part;
 }
 
-// Contexts number their groups alike, so their names are the same. What each has put into the store of the
-// launcher must not be taken for another's.
+// Contexts number their groups alike, so their names are equal. The keys of one context in the launcher's
+// store must not be taken for those of another.
 TEST(LaunchedContexts, GroupsOfTheSameNameMeetApart) {
   for (const int epoch : {1, 2}) {
     const Context whole = init(
@@ -249,15 +249,14 @@ TEST_F(LaunchedRanks, AStoppedRankIsNamedByAllAtTheDeadline) {
     }
     barrier(world());
   }
-  // mpirun ends the others when the first of them leaves without MPI_Finalize, which cannot be called any
-  // more.
+  // mpirun ends the other ranks when the first one exits without MPI_Finalize, which can no longer be called.
   if (!HasFailure()) printf("rank %d: %d faults are named\n", rank, number);
   fflush(stdout);
   barrier(world());
 }
 
 // For launchers that end a job themselves when one of its processes dies. RONDO_TEST_FAULT is the number of
-// the fault; without it they are counted.
+// the fault; without it the test prints the number of faults.
 TEST_F(LaunchedRanks, AKilledRankEndsTheJob) {
   const std::vector<FaultCase> faults = collective::every_exchange(collective::planned_operations(), {2});
   const std::string chosen = variable("RONDO_TEST_FAULT");

@@ -14,7 +14,7 @@
 namespace rondo {
 namespace {
 
-// More than the kernel keeps of a connection.
+// More than the kernel buffers for a connection.
 constexpr std::int64_t kBytes = std::int64_t{256} << 20;
 
 Context joined_context(const std::string& backend, int rank, const std::shared_ptr<Store>& meeting) {
@@ -28,8 +28,8 @@ Context joined_context(const std::string& backend, int rank, const std::shared_p
   return init(options);
 }
 
-// Rank 1 is killed when the first byte has come, so that rank 0 has written a part of its message and waits
-// for nothing but to write the rest. Nobody has another connection to rank 1.
+// Rank 1 is killed when the first byte has arrived, so that rank 0 has written a part of its message and only
+// waits to write the rest. No other rank has a connection to rank 1.
 void expect_told(const std::string& backend,
                  const std::function<void(at::Tensor&, const Group&)>& operation) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";

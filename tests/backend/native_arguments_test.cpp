@@ -1,4 +1,4 @@
-// What the native engine makes of tensors that overlap, of several in one call, and of pieces of any sizes.
+// The native engine with overlapping tensors, several tensors in one call, and pieces of any sizes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -41,19 +41,19 @@ TEST(NativeOverlap, IsRefusedByNameBeforeAnythingMoves) {
     EXPECT_THROW(backend.recvAnysource(expanded, 0), UsageError);
     EXPECT_EQ(backend.getSequenceNumberForGroup(), 0U) << "nothing was started";
 
-    // The message is still there for a receive that can be; what is only read may be expanded.
+    // A valid receive still gets the message; a tensor that is only read may be expanded.
     backend.send(expanded, 1 - context.rank(), 0);
     Tensors received{at::zeros({10})};
     backend.recv(received, 1 - context.rank(), 0)->wait();
     EXPECT_TRUE(received.front().eq(1).all().item<bool>());
 
-    // Each place in a coalesced list is reduced from what it held, as over Gloo.
+    // Each entry of a coalesced list is reduced from its own contents, as over Gloo.
     backend.allreduce_coalesced(twice)->wait();
     EXPECT_TRUE(shared.eq(2).all().item<bool>());
     backend.allreduce_coalesced(views)->wait();
     EXPECT_TRUE(shared.eq(4).all().item<bool>());
 
-    // What only looks like it.
+    // Not an overlap.
     at::Tensor matrix = at::zeros({4, 2});
     Lists columns{matrix.unbind(1)};
     Tensors mine{at::full({4}, static_cast<float>(context.rank()))};
@@ -84,7 +84,7 @@ TEST(NativeSeveral, TensorsOfOneCallAreOneContribution) {
   });
 }
 
-// The peers' sizes are unknown when it starts: it waits for them later, and what follows keeps its place.
+// The peers' sizes are unknown at the start: it waits for them later, and later operations keep their order.
 TEST(NativeAllToAll, OfAnySizesStartsBeforeItsPeersCome) {
   std::promise<void> rank_0_has_started;
   run_ranks(2, "native", [&](Context& context) {
@@ -97,7 +97,7 @@ TEST(NativeAllToAll, OfAnySizesStartsBeforeItsPeersCome) {
     std::vector<Work> works;
     Tensors results;
     for (const std::int64_t scale : {1, 100'000}) {
-      // Rank r sends (r + 1) * scale numbers to rank 0 and 2 * scale to rank 1.
+      // Rank r sends (r + 1) * scale values to rank 0 and 2 * scale to rank 1.
       at::Tensor sent = at::full({(rank + 3) * scale}, rank + 1.0F);
       results.push_back(at::zeros({rank == 0 ? 3 * scale : 4 * scale}));
       std::vector<std::int64_t> out_splits{rank == 0 ? scale : 2 * scale, 2 * scale};

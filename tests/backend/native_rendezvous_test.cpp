@@ -12,7 +12,7 @@
 namespace rondo::native_rendezvous_test {
 namespace {
 
-// A rank's view of a store, which tells `note` of each use before it happens.
+// A rank's view of a store that calls `note` before each use.
 class NotedStore final : public Store {
  public:
   using Note = std::function<void(std::string_view key)>;
@@ -39,7 +39,7 @@ class NotedStore final : public Store {
   const Note note_;
 };
 
-// As where rank 0 holds the store, and ends after its last call.
+// As if rank 0 kept the store, and ended after its last call.
 TEST(NativeRendezvous, NobodyNeedsTheStoreOnceTheFirstRankIsThrough) {
   testing::set_up_mathematics();
   MemoryStore store;
@@ -47,7 +47,7 @@ TEST(NativeRendezvous, NobodyNeedsTheStoreOnceTheFirstRankIsThrough) {
   const std::shared_future<void> first_is_through = through.get_future().share();
   std::atomic<int> late_uses{0};
   const auto note = [&](std::string_view key) {
-    // The last that a rank asks of it. Rank 0 has answered already, and would be through by then.
+    // The last key that a rank reads. Rank 0 has set it already, and would be finished by then.
     const auto patience = std::chrono::milliseconds(key.starts_with("algorithms/") ? 200 : 0);
     if (first_is_through.wait_for(patience) == std::future_status::ready) ++late_uses;
   };

@@ -1,4 +1,4 @@
-// A Work lets its tensors go when it goes, however long the engine keeps the operation.
+// A destroyed Work releases its tensors, however long the engine keeps the operation.
 #include "rondo/backend/native/native_work.h"
 
 #include <ATen/ATen.h>
@@ -38,7 +38,7 @@ TEST_F(NativeWorkMemory, GoesWithAWorkThatWasWaitedFor) {
   EXPECT_TRUE(kept());
   work.reset();
   EXPECT_FALSE(kept());
-  kept_->announce();  // the engine's thread comes to it
+  kept_->announce();  // the engine's thread announces it later
 }
 
 TEST_F(NativeWorkMemory, StaysUntilAnOperationHasEndedThatNobodyWaitsFor) {

@@ -1,6 +1,6 @@
-// The native engine owns what it writes: Works, tensors and groups may be dropped while operations are under
-// way. Under the address sanitizer a write into freed memory is an error; elsewhere it shows in other
-// tensors.
+// The native engine owns the memory that it writes: Works, tensors and groups may be dropped while operations
+// are in flight. The address sanitizer reports a write into freed memory; without it such a write changes
+// other tensors.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -44,10 +44,10 @@ Tensors pieces(int ranks, std::int64_t elements) {
   return all;
 }
 
-// The one operation that has ended when its call returns.
+// The only operation that has ended when its call returns.
 constexpr const char* kBlocking = "sparse_all_reduce";
 
-// Starts one operation on tensors that nobody keeps.
+// Starts one operation on tensors without other references.
 using Start = std::function<Work(c10d::Backend&, std::int64_t)>;
 const std::map<std::string, Start>& starts() {
   static const std::map<std::string, Start> all{
@@ -186,7 +186,7 @@ const std::map<std::string, Start>& starts() {
   return all;
 }
 
-// Of an operation that cannot complete.
+// Timeout of an operation that cannot complete.
 constexpr std::chrono::milliseconds kShort{20};
 
 class Ownership : public ::testing::TestWithParam<std::tuple<std::string, std::int64_t>> {
@@ -197,8 +197,8 @@ class Ownership : public ::testing::TestWithParam<std::tuple<std::string, std::i
   std::int64_t elements() const { return std::get<1>(GetParam()); }
   bool blocks() const { return std::get<0>(GetParam()) == kBlocking; }
 
-  // Rank 0 starts what rank 1 does not, drops it and gives the group up. Rank 1 comes to it when other
-  // tensors have taken the memory.
+  // Rank 0 starts an operation that rank 1 does not start, drops it and gives up the group. Rank 1 joins it
+  // after other tensors have reused the memory.
   void leave_alone(const std::function<void(c10d::Backend&)>& give_up) const {
     run_ranks(2, "native", [&](Context& context) {
       Tensors others;
@@ -216,7 +216,7 @@ class Ownership : public ::testing::TestWithParam<std::tuple<std::string, std::i
           try {
             start(backend)->wait();
           } catch (const CommunicationError&) {
-            // Only what needs nothing more of rank 0 may end well.
+            // Only an operation that needs nothing more of rank 0 may succeed.
           }
         }
         barrier(context.world());
@@ -225,7 +225,7 @@ class Ownership : public ::testing::TestWithParam<std::tuple<std::string, std::i
     });
   }
 
-  // On rank 0 alone, so that the time passes or the call comes while the operation is under way.
+  // Starts an operation on rank 0 alone, so that the timeout or the abort occurs while it is in flight.
   void start_alone(c10d::Backend& backend, std::optional<std::chrono::milliseconds> timeout) const {
     if (timeout) backend.setTimeout(*timeout);
     try {
@@ -290,7 +290,7 @@ TEST_P(Ownership, MemoryIsLeftAloneAfterAWorksAbort) {
 TEST_P(Ownership, FuturesCompleteWithoutAWait) {
   std::promise<void> rank_0_has_its_future;
   run_ranks(2, "native", [&](Context& context) {
-    // getFuture() does not wait either: rank 0 has come back from it before rank 1 starts.
+    // getFuture() does not wait either: it returns on rank 0 before rank 1 starts.
     if (context.rank() == 1 && !blocks()) {
       auto asked = rank_0_has_its_future.get_future();
       ASSERT_EQ(asked.wait_for(std::chrono::seconds(60)), std::future_status::ready);
@@ -306,12 +306,12 @@ TEST_P(Ownership, FuturesCompleteWithoutAWait) {
   });
 }
 
-// exit() while all of it is under way, by the engine and by plans: what is left is nobody's memory any more.
+// exit() with all operations in flight, by the engine and by plans; the memory has no owner afterwards.
 TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
   for (const char* algorithm : {"engine", "ring"}) {
     setenv("RONDO_ALGORITHM", algorithm, 1);
     const int failed = tests::run_rank_processes(2, [](Store& meeting, int rank) {
-      // Never destroyed, as a program's own at exit(); that is no leak to look for.
+      // Never destroyed, as in a program at exit(); not a leak to report.
       std::atexit([] {
         shared_memory::stop_helper_threads();
         _exit(::testing::Test::HasFailure() ? 1 : 0);
@@ -325,7 +325,7 @@ TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
           c10::make_intrusive<StoreForC10d>(std::shared_ptr<Store>(std::shared_ptr<Store>(), &meeting));
       auto* const context = new Context(init(options));
       for (const auto& [name, start] : starts()) start(*context->world().backend(), 300'000);
-      // A rank whose peer has gone could not start what is left.
+      // A rank could not start the rest after its peer has ended.
       const Wait wait{Deadline::after(std::chrono::seconds(60)), nullptr};
       meeting.set(str("started ", rank), "");
       meeting.get(str("started ", 1 - rank), wait);
@@ -336,7 +336,7 @@ TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
   }
 }
 
-// As at the end of main() in a process that a rank forks for something else.
+// As at the end of main() in a process that a rank forks for another purpose.
 TEST(OwnershipProcesses, AForkedChildTakesNoLeaveForItsRank) {
   for (const char* algorithm : {"engine", "ring"}) {
     setenv("RONDO_ALGORITHM", algorithm, 1);
@@ -361,7 +361,7 @@ TEST(OwnershipProcesses, AForkedChildTakesNoLeaveForItsRank) {
         int status = 0;
         waitpid(child, &status, 0);
         EXPECT_EQ(status, 0);
-        // So that rank 1 waits long enough to look whether rank 0 has left.
+        // Makes rank 1 wait long enough to check whether rank 0 has left.
         const Deadline looked = Deadline::after(10 * kPeerCheckInterval);
         while (!looked.passed()) std::this_thread::yield();
       }
@@ -373,7 +373,7 @@ TEST(OwnershipProcesses, AForkedChildTakesNoLeaveForItsRank) {
   }
 }
 
-// A rank that stands still where it touches a page: a fault there takes it into the handler.
+// Blocks a rank where it accesses a page: the page fault enters a signal handler that waits.
 struct Standstill {
   static constexpr std::size_t kPage = 4096;
   void* page = nullptr;
@@ -397,7 +397,7 @@ struct Standstill {
 
 void Standstill::stand(int signal) {
   if (standstill.begun.exchange(true)) {
-    // Another fault: a real one.
+    // A second fault is a real one.
     sigaction(signal, &standstill.before, nullptr);
     return;
   }
@@ -405,8 +405,8 @@ void Standstill::stand(int signal) {
   mprotect(standstill.page, kPage, PROT_READ | PROT_WRITE);
 }
 
-// Rank 1 stands still inside the in-place reduction, which writes to rank 0's memory. Rank 0 gives up, drops
-// the tensor and has others, before rank 1 goes on.
+// Rank 1 blocks inside the in-place reduction, which writes to rank 0's memory. Rank 0 gives up, drops the
+// tensor and allocates others, before rank 1 continues.
 TEST(OwnershipOfInPlace, MemoryIsLeftAloneWhileAPeerIsInside) {
   const std::map<std::string, std::function<void(const Group&)>> reductions{
       {"at once",

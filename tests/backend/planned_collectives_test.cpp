@@ -1,6 +1,5 @@
-// Collectives that are given to a plan (RONDO_ALGORITHM) keep what c10d promises of any: a call with asyncOp
-// does not wait, what was started ends though its rank is elsewhere, and memory is the operation's until
-// then.
+// Collectives run by a plan (RONDO_ALGORITHM) keep c10d's contract: a call with asyncOp does not wait, a
+// started operation ends even if its rank is elsewhere, and the operation owns its memory until then.
 #include "rondo/backend/native/planned_collectives.h"
 
 #include <ATen/ATen.h>
@@ -27,12 +26,12 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 using Tensors = std::vector<at::Tensor>;
 
-// Of what does not end where something is broken.
+// Timeout that only a failure reaches.
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// Two ranks of whose collectives a ring does all that it can.
+// Runs two ranks whose collectives use the ring plan if it supports them.
 void run_planned(const std::function<void(Context&)>& body) {
-  // Also after an exception, for the tests that come later in this process.
+  // Unset after an exception too, for later tests in this process.
   const struct ByHand {
     ByHand() { setenv("RONDO_ALGORITHM", "ring", 1); }
     ~ByHand() { unsetenv("RONDO_ALGORITHM"); }
@@ -43,7 +42,7 @@ void run_planned(const std::function<void(Context&)>& body) {
 struct Started {
   Work work;
   at::Tensor result;
-  float expected;  // of every element
+  float expected;  // value of every element
 };
 
 using Start = std::function<Started(c10d::Backend&, std::int64_t)>;
@@ -121,8 +120,8 @@ TEST(PlannedCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
   run_planned([](Context& context) {
     std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
     if (context.rank() == 1) std::swap(groups[0], groups[1]);
-    // In the callback of one group's collective one of the other begins: behind the first of its group, so
-    // both are under way before there is a callback.
+    // The callback of one group's collective starts one of the other group: after the first of that group, so
+    // that both are in flight before there is a callback.
     std::vector<Future> first;
     for (const Group& group : groups) {
       Tensors tensors{at::ones({100'000})};
@@ -146,7 +145,7 @@ TEST(PlannedCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
   });
 }
 
-// c10d leaves it to each rank whether it waits.
+// In c10d each rank chooses whether it waits.
 TEST(PlannedCollectives, SomeRanksMayWaitInTheCall) {
   run_planned([](Context& context) {
     for (int round = 0; round < 20; ++round) {
@@ -170,7 +169,7 @@ TEST(PlannedCollectives, SomeRanksMayWaitInTheCall) {
   });
 }
 
-// Callbacks run on the thread that ended the collective, which may be the only one that could run the next.
+// Callbacks run on the thread that ended the collective, which may be the only one that can run the next.
 TEST(PlannedCollectives, ACallbackMayWaitForTheNextOne) {
   run_planned([](Context& context) {
     Tensors first{at::ones({1000})};
@@ -208,7 +207,7 @@ TEST(PlannedCollectives, WorksTensorsAndGroupsMayBeDropped) {
   }
 }
 
-// Rank 0 starts what rank 1 never does, and gives it up.
+// Rank 0 starts a collective that rank 1 never starts, and gives up.
 void leave_alone(const std::function<void(c10d::Backend&)>& give_up) {
   run_planned([&](Context& context) {
     const Group group = context.new_group({0, 1});
@@ -269,8 +268,8 @@ TEST(PlannedCollectives, AGroupThatIsShutDownEndsThem) {
   });
 }
 
-// One rank waits in the plan and the other in the engine, or both in plans that do not fit; long before the
-// timeout, and also where a rank would only send.
+// One rank waits in the plan and the other in the engine, or both in different plans. Both fail long before
+// the timeout, even if a rank only sends.
 TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
   const std::map<std::string, std::function<void(Context&, std::int64_t)>> calls{
       {"barrier",
@@ -308,7 +307,7 @@ TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
       run_planned([&, &name = name, &call = call](Context& context) {
         EXPECT_THROW(call(context, length), MismatchError) << name << ", rank " << context.rank();
         ++errors;
-        // Nobody leaves before all have heard.
+        // No rank leaves before all have the error.
         while (errors < 2) std::this_thread::yield();
         EXPECT_THROW(barrier(context.world()), CommunicationError) << "the group is broken";
         EXPECT_THROW(call(context, length), CommunicationError) << "the group is broken";

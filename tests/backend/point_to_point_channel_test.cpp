@@ -1,4 +1,4 @@
-// Plans over c10d point-to-point: what rows of the benchmarks call channel tcp.
+// Plans over c10d point-to-point: "channel tcp" in the benchmarks.
 #include "rondo/backend/point_to_point.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST_P(PointToPointChannelTest, EveryDTypeAndReductionAndALargeBuffer) {
   });
 }
 
-// Ranks as processes, of which one is killed or stopped: rank 2 at its second exchange in an all_reduce by
+// Ranks as processes, one of which is killed or stopped: rank 2 at its second exchange in an all_reduce by
 // each algorithm, or all ranks, operations and exchanges (`make faults`).
 class PointToPointFaults : public ::testing::Test {
  protected:
@@ -100,7 +100,7 @@ class PointToPointFaults : public ::testing::Test {
     if (!has_engine("gloo")) GTEST_SKIP() << "this build has no gloo";
   }
 
-  // So many that connections to a rank that reads no more are soon full.
+  // Enough to fill the connections to a rank that no longer reads.
   static constexpr std::size_t kElements = 4000;
 
   static std::vector<collective::FaultCase> cases() {
@@ -121,7 +121,7 @@ class PointToPointFaults : public ::testing::Test {
     return [meeting](int rank, const auto& use) {
       const auto channel =
           connect("gloo", c10::make_intrusive<StoreForC10d>(meeting), rank, collective::kFaultWorld);
-      // Nobody may end while others still connect, which Gloo waits for.
+      // No rank may end while others still connect; Gloo waits for them.
       if (meeting->add("connected", 1) == collective::kFaultWorld) meeting->set("all connected", "");
       meeting->get("all connected", soon());
       use(*channel);
@@ -137,7 +137,7 @@ class PointToPointFaults : public ::testing::Test {
   }
 };
 
-// Gloo may write to a connection whose other end has just died: that must be an error, not the end of this
+// Gloo may write to a connection whose other end has just died: that must be an error, and must not end this
 // process.
 TEST_F(PointToPointFaults, ABrokenPipeIsNotTheEndOfTheProcess) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -157,14 +157,14 @@ TEST_F(PointToPointFaults, AKilledProcessIsNamedByAll) {
   expect_named<PeerLostError>(SIGKILL, collective::kNever, 1);
 }
 
-// They mostly wait, so many at once. A survivor that finds its neighbour's connections closed has lost it,
-// one that waits to the end has not.
+// Most of the time is waiting, so many run at once. A survivor with closed connections to its neighbour
+// reports a lost peer; one that waits to the deadline reports a timeout.
 TEST_F(PointToPointFaults, AStoppedProcessIsNamedByAllAtTheDeadline) {
   expect_named<CommunicationError>(SIGSTOP, std::chrono::seconds(15), 10);
 }
 
-// Ranks begin to wait at different times. The first whose deadline passes asks whom the others wait for, and
-// they may not know yet that anything is wrong.
+// Ranks begin to wait at different times. The first one to reach its deadline asks which ranks the others
+// wait for, and they may not have noticed the failure yet.
 TEST_F(PointToPointFaults, ARankWhoseDeadlineIsLaterIsNotBlamed) {
   std::atomic<int> raised = 0;
   run_ranks("gloo", 3, [&](Channel& channel) {
@@ -172,7 +172,7 @@ TEST_F(PointToPointFaults, ARankWhoseDeadlineIsLaterIsNotBlamed) {
       for (int now = raised; now < 2; now = raised) raised.wait(now);
       return;
     }
-    // 0 waits for 1, and 1 for 2.
+    // Rank 0 waits for rank 1, and rank 1 for rank 2.
     std::vector<std::byte> bytes(8);
     const Duration patience = std::chrono::seconds(channel.rank() == 0 ? 3 : 4);
     try {

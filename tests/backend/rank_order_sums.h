@@ -7,7 +7,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/base/text.h"
 
-// Sums that show in which order they were added: for tests on any engine.
+// Sums that depend on the order of additions: for tests on any engine.
 namespace rondo::testing {
 
 inline at::Tensor contribution(int rank, std::int64_t elements, at::ScalarType type) {
@@ -16,7 +16,7 @@ inline at::Tensor contribution(int rank, std::int64_t elements, at::ScalarType t
   return numbers.index_select(0, at_random.bitwise_xor(at_random.floor_divide(512)).remainder(7)).to(type);
 }
 
-// In the order of ranks, in float32, rounded once.
+// Returns the sum in the order of ranks, in float32, rounded once.
 inline at::Tensor expected_sum(int ranks, std::int64_t elements, at::ScalarType type, bool average) {
   at::Tensor sum = contribution(0, elements, type).to(at::kFloat);
   for (int rank = 1; rank < ranks; ++rank) sum += contribution(rank, elements, type).to(at::kFloat);
@@ -24,7 +24,7 @@ inline at::Tensor expected_sum(int ranks, std::int64_t elements, at::ScalarType 
   return sum.to(type);
 }
 
-// All operations that add, on every rank of the context.
+// Checks all reductions, on every rank of the context.
 inline void expect_sums_in_rank_order(const Context& context, std::int64_t elements) {
   const Group& world = context.world();
   const int ranks = world.size();
@@ -47,7 +47,7 @@ inline void expect_sums_in_rank_order(const Context& context, std::int64_t eleme
           << "reduce_scatter " << what;
     }
   }
-  // What does not depend on the order goes the usual way.
+  // Results that do not depend on the order use the ordinary path.
   at::Tensor counts = at::full({100}, world.rank(), at::kLong);
   all_reduce(counts, world);
   EXPECT_EQ(counts.min().item<long>(), ranks * (ranks - 1) / 2);

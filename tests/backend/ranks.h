@@ -14,8 +14,8 @@
 
 namespace rondo::testing {
 
-// Has the libraries behind libtorch set themselves up in one thread. Where ranks as threads are the first to
-// use them, at once, a training was seen to round differently than the same one a second later (6 of 550
+// Initialises the libraries behind libtorch in one thread. When several ranks as threads were the first to
+// use them at once, a training was seen to round differently than the same one a second later (6 of 550
 // processes, none of 550 after this).
 inline void set_up_mathematics() {
   static std::once_flag once;
@@ -29,13 +29,13 @@ inline void set_up_mathematics() {
 }
 
 // Runs `body` on `size` ranks that are threads of this process; throws the first exception after all have
-// ended. `hosts` says on which host each rank pretends to be; empty: all on this one.
+// ended. `hosts` gives the number of each rank's simulated host; empty: all on this one.
 inline void run_ranks(int size, const std::string& backend, const std::function<void(Context&)>& body,
                       Duration timeout = std::chrono::seconds(60), const std::vector<int>& hosts = {}) {
   set_up_mathematics();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   tests::run_rank_threads(size, [&](int rank) {
-    at::set_num_threads(1);  // each rank is one; teams of threads besides would wait for each other
+    at::set_num_threads(1);  // OpenMP threads of the ranks would wait for each other
     InitOptions options;
     options.backend = backend;
     options.rank = rank;
@@ -48,7 +48,7 @@ inline void run_ranks(int size, const std::string& backend, const std::function<
   });
 }
 
-// The same for who needs no more than the group of all ranks.
+// Runs `body` with the group of all ranks.
 inline void run_ranks(const std::string& backend, int size, const std::function<void(const Group&)>& body) {
   run_ranks(
       size, backend, [&](Context& context) { body(context.world()); }, std::chrono::seconds(60));

@@ -1,5 +1,5 @@
-// One adapter makes requests of c10d's calls for all of rondo's own engines; over mpi, launched_ranks.cpp
-// runs it.
+// One adapter converts c10d's calls to requests for all of rondo's own engines; over mpi, launched_ranks.cpp
+// tests it.
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"

@@ -9,8 +9,8 @@
 
 namespace rondo::testing {
 
-// Calls of c10d that all of rondo's own engines take, on two ranks and more: several tensors in one call,
-// pieces of unequal sizes, lists in any order, and operations that are waited for together.
+// Checks calls of c10d that all of rondo's own engines take, on two ranks and more: several tensors in one
+// call, pieces of unequal sizes, lists in any order, and coalesced operations.
 inline void expect_calls_of_c10d(const Context& context) {
   using Tensors = std::vector<at::Tensor>;
   c10d::Backend& backend = *context.world().backend();
@@ -31,7 +31,7 @@ inline void expect_calls_of_c10d(const Context& context) {
   from_last.rootTensor = 1;
   backend.broadcast(several, from_last)->wait();
   for (const at::Tensor& tensor : several) EXPECT_TRUE(all_are(tensor, size + 9)) << tensor;
-  // A coalesced call reduces each of its tensors by itself, though they overlap.
+  // A coalesced call reduces each of its tensors separately, even if they overlap.
   const at::Tensor shared = at::ones({10});
   Tensors overlapping{shared.narrow(0, 0, 6), shared.narrow(0, 4, 6)};
   backend.allreduce_coalesced(overlapping)->wait();
@@ -56,7 +56,7 @@ inline void expect_calls_of_c10d(const Context& context) {
     EXPECT_TRUE(all_are(pieces.front(), rank + 1)) << "an input stays";
   }
 
-  // Two inputs a rank, listed by rank, and by input.
+  // Two inputs per rank, listed by rank, and by input.
   Tensors inputs{at::full({2}, rank + 0.0F), at::full({3}, rank + 100.0F)};
   std::vector<Tensors> by_rank;
   for (int each = 0; each < size; ++each) by_rank.push_back({at::zeros({2}), at::zeros({3})});
@@ -66,7 +66,7 @@ inline void expect_calls_of_c10d(const Context& context) {
     EXPECT_TRUE(all_are(by_rank[static_cast<std::size_t>(each)][1], each + 100));
   }
 
-  // Rank r sends r + 1 elements to everybody, between strides.
+  // Rank r sends r + 1 elements to every rank, with strides.
   Tensors sent, received;
   for (int each = 0; each < size; ++each) {
     sent.push_back(at::full({2 * (rank + 1)}, rank).slice(0, 0, 2 * (rank + 1), 2));

@@ -12,7 +12,7 @@
 namespace rondo::tracked_memory_test {
 namespace {
 
-// The memory tracker of this process, what is alive before a test included: tests look at differences.
+// The memory tracker of this process includes blocks from before a test: tests check differences.
 class TrackedMemory : public ::testing::Test {
  protected:
   TrackedMemory() { track_cpu_allocations(); }
@@ -57,7 +57,7 @@ TEST_F(TrackedMemory, RegisteredMemoryIsTrackedToo) {
   }
   const at::Tensor mapped = empty_registered({50'000});
   EXPECT_EQ(of("registered", MemoryCategory::communication), 600'000U);
-  before.reset();  // taken from another source than the one of now
+  before.reset();  // allocated from another source than the current one
   EXPECT_EQ(of("registered", MemoryCategory::communication), 400'000U);
 }
 
@@ -77,7 +77,7 @@ TEST_F(TrackedMemory, BeyondTheLimitNothingIsAllocatedAndTrainingCouldGoOn) {
   const at::Tensor fits = at::ones({100'000});
   EXPECT_THROW(at::empty({1'000'000}), MemoryLimitError);
   EXPECT_EQ(replica_memory_tracker().total(), before + 400'000);
-  // From inside backward too: the gradient of a product needs another tensor of this size.
+  // Also inside backward: the gradient of a product needs another tensor of this size.
   const at::Tensor leaf = torch::ones({100'000}, torch::requires_grad());
   EXPECT_THROW(
       {

@@ -1,5 +1,5 @@
-// Two engines as one, and a group of one rank on a device. A device is libtorch's "meta" here: tensors
-// without memory, so that whoever reads or copies them to the CPU fails.
+// Two engines as one, and a group of one rank on a device. libtorch's "meta" stands for the device: its
+// tensors have no memory, so reading them or copying them to the CPU fails.
 #include "rondo/backend/nccl/combined_backend.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class DoneWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-// An engine of devices: counts calls, and refuses CPU tensors as NCCL does.
+// An engine for devices: counts calls, and refuses CPU tensors as NCCL does.
 class DeviceEngine final : public c10d::Backend {
  public:
   using c10d::Backend::Backend;
@@ -57,10 +57,10 @@ class DeviceEngine final : public c10d::Backend {
   int calls = 0;
   bool is_shut_down = false;
   std::vector<int> groups;   // messages of each group
-  std::optional<int> group;  // messages of the one that is begun
+  std::optional<int> group;  // messages of the current group
 
  private:
-  // Within a group NCCL gives no work for a call.
+  // Within a group NCCL returns no work for a call.
   c10::intrusive_ptr<c10d::Work> count_message(const Tensors& tensors) {
     const auto work = count(tensors);
     if (!group) return work;
@@ -80,7 +80,7 @@ at::Tensor on_device(std::int64_t elements) {
   return at::empty({elements}, at::TensorOptions(at::kFloat).device(at::kMeta));
 }
 
-// Ranks over native, and over a DeviceEngine where tensors are of a device.
+// Ranks that use native for CPU tensors and a DeviceEngine for device tensors.
 struct Ranks {
   explicit Ranks(Context& context, const CombinedBackend::CardOf& card_of = {})
       : device(c10::make_intrusive<DeviceEngine>(context.rank(), context.world_size())) {
@@ -169,7 +169,7 @@ TEST(PeerExchange, IsOneGroupOfADeviceAndEachMessageByItselfOnTheCpu) {
     exchange(on_device(5), on_device(5));
     EXPECT_EQ(ranks.device->groups, (std::vector<int>{3})) << "without what has no elements";
 
-    // By tag: what was sent first is there last.
+    // Matched by tag: the first message sent is received last.
     at::Tensor first = at::zeros({2}), second = at::zeros({2});
     for (const auto& work :
          start_exchange(ranks.group, {{at::full({2}, 1.0F), peer, 1}, {at::full({2}, 2.0F), peer, 2}},

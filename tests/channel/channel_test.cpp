@@ -1,4 +1,5 @@
-// Every channel does the same. Ranks are threads here; tests/collective/plan_faults_test.cpp has processes.
+// Behaviour common to all channels. Ranks are threads here; tests/collective/plan_faults_test.cpp uses
+// processes.
 #include "rondo/channel/channel.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ std::vector<std::byte> numbers(std::size_t bytes, int seed) {
 
 TEST_P(ChannelTest, EverybodySendsToEverybodyAtOnce) {
   run_ranks(4, [](std::unique_ptr<Channel>& channel) {
-    // Larger than any buffer, so that nothing but doing both at once gets through; and a few odd sizes.
+    // Larger than any buffer, so that only concurrent sends and receives succeed; and a few odd sizes.
     for (const std::size_t bytes :
          {std::size_t{3000001}, std::size_t{0}, std::size_t{1}, std::size_t{262144 - 64}}) {
       std::vector<std::vector<std::byte>> sent;
@@ -117,7 +118,7 @@ TEST_P(ChannelTest, ALostRankIsNamedAlsoByThoseWhoDoNotTalkToIt) {
   std::atomic<int> raised = 0;
   run_ranks(4, [&](std::unique_ptr<Channel>& channel) {
     if (channel->rank() == 3) return channel.reset();
-    // 0 waits for 1, 1 for 2, 2 for 3.
+    // Rank 0 waits for 1, 1 for 2, and 2 for 3.
     std::vector<std::byte> bytes(8);
     try {
       channel->recv(channel->rank() + 1, 0, bytes, soon());
@@ -125,7 +126,7 @@ TEST_P(ChannelTest, ALostRankIsNamedAlsoByThoseWhoDoNotTalkToIt) {
       EXPECT_EQ(e.ranks(), std::vector<int>{3}) << e.what();
       ++raised;
     }
-    // The channel stays broken, for the same reason.
+    // The channel stays failed, for the same reason.
     EXPECT_THROW(channel->recv(channel->rank() + 1, 0, bytes, soon()), PeerLostError);
   });
   EXPECT_EQ(raised, 3);
@@ -140,7 +141,7 @@ TEST_P(ChannelTest, TheDeadlineNamesTheRankThatEverybodyWaitsFor) {
       return;
     }
     std::vector<std::byte> bytes(8);
-    all_there.arrive_and_wait();  // a thread that starts late must not be taken for the missing one
+    all_there.arrive_and_wait();  // a thread that starts late must not count as missing
     try {
       channel->recv(channel->rank() + 1, 0, bytes, {Deadline::after(std::chrono::seconds(3)), nullptr});
     } catch (const TimeoutError& e) {
@@ -196,7 +197,7 @@ TEST(SharedMemoryChannelTest, ARankThatDoesNotComeIsNamed) {
   }
 }
 
-// Rank 2 finds rank 0 gone, which gave up because rank 1 had ended before it.
+// Rank 2 finds rank 0 ended, which gave up because rank 1 had ended before it.
 TEST(SharedMemoryChannelTest, ARankThatEndedFirstIsNamedThoughOthersAreGoneToo) {
   const pid_t gone = fork();
   if (gone == 0) _exit(0);

@@ -12,7 +12,7 @@
 namespace rondo::tests {
 
 // Runs `body` on ranks that are threads, each with its channel of `kind` ("threads" or "shm"), which it may
-// destroy. Throws what was thrown first.
+// destroy. Rethrows the first exception.
 inline void run_channels(const std::string& kind, int ranks,
                          const std::function<void(std::unique_ptr<Channel>&)>& body) {
   const ThreadMesh mesh(ranks);

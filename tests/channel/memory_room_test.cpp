@@ -48,7 +48,7 @@ TEST_F(MemoryRoomTest, IsTheLeastThatAnyGroupAroundLeaves) {
   put_group_v2("/jobs/seven", "max", 1000, 0);
   put_group_v2("/jobs", "300000", 250000, 150000);
   const MemoryRoom room = memory_room(root_);
-  // The limit without what is used, page cache and swap counted as free.
+  // The limit minus used memory; page cache and swap count as free.
   EXPECT_EQ(room.bytes.count, 300000U - (250000 - 150000) + 24 * 1024);
   EXPECT_NE(room.limit.find("cgroup /jobs, 293.0 KiB"), std::string::npos) << room.limit;
 }

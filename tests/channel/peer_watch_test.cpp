@@ -1,4 +1,4 @@
-// Which processes have ended, also while one of them is about to.
+// Detection of ended processes, also while one of them is ending.
 #include "rondo/channel/waiting.h"
 
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 namespace rondo {
 namespace {
 
-// A process whose first thread has left and whose second one stays: its files can no longer be opened, and it
-// has not ended. A process that a signal ends is like this for a moment.
+// Starts a process whose first thread has exited and whose second one stays: other processes cannot open its
+// files, but it has not ended. A process that is ended by a signal is in this state for a moment.
 pid_t start_half_ended_process() {
   const pid_t pid = fork();
   if (pid == 0) {

@@ -25,13 +25,13 @@
 namespace rondo::shared_memory_test {
 namespace {
 
-// Above 0: calls for more bytes are interrupted by a signal, as where one comes again and again.
+// If above 0, a signal interrupts calls for more bytes, as a periodic signal does.
 std::atomic<off_t> longest_fallocate = 0;
 
 }  // namespace
 }  // namespace rondo::shared_memory_test
 
-// In place of the C library's: a kernel before 6.10 under a periodic signal.
+// Replaces the C library's function: a kernel before 6.10 under a periodic signal.
 int fallocate(int file, int mode, off_t offset, off_t length) {
   const off_t longest = rondo::shared_memory_test::longest_fallocate;
   if (longest > 0 && length > longest) {
@@ -55,7 +55,7 @@ TEST(SharedMemory, IsSharedWithAnotherProcessByAddressAlone) {
   const std::string address = to_string(published.address);
   const pid_t child = fork();
   if (child == 0) {
-    // The child inherited the registry: open by pid to take the path of an unrelated process.
+    // The child inherited the registry: opens by pid, as an unrelated process does.
     const SharedMemoryAddress parsed = parse_shared_memory_address(address);
     const SharedMemory mapped = SharedMemory::open(parsed.pid, parsed.descriptor);
     mapped.data()[100] = std::byte{42};
@@ -81,7 +81,7 @@ TEST(SharedMemory, RefusesAnImpostor) {
   EXPECT_THROW(SharedMemory::open(getpid(), 9999), Error);
 }
 
-// What `body` throws in a process of its own, which it may spoil; "" when it throws nothing.
+// Returns the exception of `body`, which runs in a process of its own; "" if it throws none.
 std::string error_in_child(const std::function<void()>& body) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -119,7 +119,7 @@ TEST(SharedMemory, NamesTheLimitThatStandsInTheWay) {
                  SharedMemory::create("test", MiB(4));
                }),
                {"4.0 MiB", "1.0 MiB", "ulimit -f"});
-  // A sanitizer's own mappings are larger than any limit that would leave room for the test.
+  // A sanitizer's own mappings are larger than any limit that would suit the test.
   if (std::getenv("TSAN_OPTIONS") == nullptr && std::getenv("ASAN_OPTIONS") == nullptr) {
     expect_parts(error_in_child([] {
                    limit(RLIMIT_AS, rlim_t{1} << 30);
@@ -134,8 +134,8 @@ TEST(SharedMemory, NamesTheLimitThatStandsInTheWay) {
                {"4.0 MiB", "Too many open files", "ulimit -n"});
 }
 
-// A file system too small for the file stands in for a system that gives no more memory: touching the pages
-// would be SIGBUS.
+// A file system too small for the file simulates a system without memory: accessing the pages would raise
+// SIGBUS.
 TEST(SharedMemory, PagesThatAreNotThereAreAnErrorAndNoSignal) {
   const std::string message = error_in_child([] {
     const std::filesystem::path place = std::filesystem::temp_directory_path();
@@ -216,7 +216,7 @@ TEST(SharedArena, RefusesWhatTheMachineHasNot) {
   const auto all =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t too_much = 2 * all + memory_room().bytes.count;
-  // No larger than need be: the thread sanitizer leaves little address space.
+  // No larger than necessary: the thread sanitizer leaves little address space.
   SharedArena arena(Bytes{2 * SharedArena::size_class(too_much)});
   try {
     arena.allocate(too_much);

@@ -114,8 +114,8 @@ TEST(SharedStore, SurvivesAProcessKilledWhileWriting) {
 
 using Value = std::optional<std::string>;
 
-// Of `key` from one value to the next, in a child that is killed at its point number `at`. False when it has
-// fewer points.
+// Changes `key` from one value to the next in a child that is killed at point number `at`. Returns false if
+// the change has fewer points.
 bool change_and_be_killed(SharedStore& store, const Value& next, int at) {
   const pid_t child = fork();
   if (child == 0) {
@@ -151,7 +151,7 @@ TEST(SharedStore, AKillLeavesTheValueBeforeOrTheOneAfter) {
       const Value left = store->try_get("key");
       EXPECT_TRUE(left == after || (killed && left == before)) << left.value_or("nothing");
       EXPECT_EQ(store->size(), left ? 2 : 1);
-      // Nothing of what a kill left comes back.
+      // No remains of the killed change reappear.
       for (const Value& next : {Value(others), Value("7"), Value(more)}) {
         store->set("key", *next);
         EXPECT_EQ(store->try_get("key"), next);

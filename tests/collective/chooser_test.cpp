@@ -23,10 +23,10 @@ TEST(Chooser, PicksTheFastestAtAndBetweenMeasuredSizes) {
   EXPECT_FALSE(chooser.only_engine());
   EXPECT_EQ(chooser.choose(OperationKind::all_reduce, 4, 1 << 10).algorithm, kEngine);
   EXPECT_EQ(chooser.choose(OperationKind::all_reduce, 4, 1 << 20).algorithm, "ring");
-  // 100^x against 20 * 4^x with x the position between the sizes: they cross at x = 0.93.
+  // 100^x against 20 * 4^x, x being the position between the sizes: they cross at x = 0.93.
   EXPECT_EQ(chooser.choose(OperationKind::all_reduce, 4, 1 << 19).algorithm, kEngine);
   EXPECT_EQ(chooser.choose(OperationKind::all_reduce, 4, 1000 * 1000).algorithm, "ring");
-  // Beyond what was measured the nearest size counts.
+  // Beyond the measured sizes the nearest one applies.
   EXPECT_EQ(chooser.choose(OperationKind::all_reduce, 4, 4).algorithm, kEngine);
   EXPECT_EQ(chooser.choose(OperationKind::all_reduce, 4, 1 << 30).algorithm, "ring");
   const Choice choice = chooser.choose(OperationKind::all_reduce, 4, 1 << 20);

@@ -20,7 +20,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 
-// All there are, and top_k with other fractions.
+// All names, and top_k with other fractions.
 std::vector<std::string> names() {
   std::vector<std::string> all = codec_names();
   all.insert(all.end(), {"top_k:0.3", "top_k:1", "top_k:1e-9"});
@@ -98,7 +98,7 @@ TEST(Codec, ErrorFeedbackDeliversEverythingInTheEnd) {
     std::vector<double> given(n, 0);
     std::vector<double> received(n, 0);
     std::vector<double> without_feedback(n, 0);
-    // A gradient with a direction of its own, as in training; most of it is far below the largest values.
+    // A gradient with a constant direction, as in training; most values are far below the largest ones.
     std::vector<float> direction = random_values(n, 1);
     for (std::size_t i = 0; i < n; i += 100) direction[i] *= 300;
     for (int step = 0; step < steps; ++step) {
@@ -119,7 +119,7 @@ TEST(Codec, ErrorFeedbackDeliversEverythingInTheEnd) {
       ASSERT_NEAR(received[i] + residual[i], given[i], rounding) << name << " " << i;
       lost = std::max(lost, std::abs(without_feedback[i] - given[i]));
     }
-    // Without it something is lost for good, or the test shows nothing.
+    // Without feedback something must be lost permanently, or the test proves nothing.
     EXPECT_TRUE(lost > 100 || (name != "int8" && name != "top_k")) << name;
     if (name == "int8") {
       for (const float left : residual) EXPECT_LE(std::abs(left), codec->error_bound(2000)) << name;
@@ -147,11 +147,11 @@ TEST(Codec, WhatIsNotFiniteIsSeenAndForgotten) {
       std::vector<float> residual(2000, 0);
       const std::vector<float> decoded = decode(*codec, encode(*codec, values, residual), 2000);
       EXPECT_FALSE(std::isfinite(decoded[700])) << name;
-      // The block from 512 to 1023 of int8 is lost, no other.
+      // Only the block from 512 to 1023 of int8 is lost.
       EXPECT_TRUE(std::isfinite(decoded[511]) && std::isfinite(decoded[1024])) << name;
       for (const float left : residual) ASSERT_TRUE(std::isfinite(left)) << name;
     }
-    // The ends of float32's range; float16's is shorter.
+    // The limits of float32's range; float16's is smaller.
     const std::vector<float> ends = {kLargest, -kLargest, 1, std::numeric_limits<float>::denorm_min()};
     const std::vector<float> decoded = decode(*codec, encode(*codec, ends), 4);
     if (name == "bfloat16" || name == "float16") {
@@ -160,7 +160,7 @@ TEST(Codec, WhatIsNotFiniteIsSeenAndForgotten) {
       EXPECT_TRUE(std::isfinite(decoded[0])) << name;
     }
   }
-  // More of them than top_k takes: none may stay behind.
+  // More of them than top_k sends: none may remain in the residual.
   const auto codec = make_codec("top_k:0.01");
   std::vector<float> residual(1000, 0);
   encode(*codec, std::vector<float>(1000, kNan), residual);
@@ -264,7 +264,7 @@ TEST(Codec, WrongUseIsNamed) {
   EXPECT_THROW(codec->decode(std::span(encoded).first(9), values), DataError);
   EXPECT_THROW(codec->decode_add(std::span(encoded).first(9), values), DataError);
 
-  // An index beyond the values must not be written to.
+  // An index beyond the values must not be written.
   const auto top_k = make_codec("top_k:0.1");
   std::vector<std::byte> sparse = encode(*top_k, values);
   const std::uint32_t beyond = 10;

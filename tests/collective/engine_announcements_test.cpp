@@ -1,5 +1,5 @@
-// Owners of operations hear of the end in a call that waits for something else, and may themselves wait then:
-// as callbacks of futures do that start a collective and wait for it.
+// Owners of operations are notified in a call that waits for something else, and may wait themselves then, as
+// callbacks of futures do that start a collective and wait for it.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@
 namespace rondo::shared_memory::engine_announcements_test {
 namespace {
 
-// Buffer of an operation in place; runs `then` when it has ended.
+// Buffer of an in-place operation; calls `then` after its end.
 class Owner : public OperationOwner {
  public:
   explicit Owner(std::size_t bytes) : bytes_(bytes) {}
@@ -22,7 +22,7 @@ class Owner : public OperationOwner {
     if (then) then();
     ended_.set_value();
   }
-  // Waits without the engine, and returns whether the operation has ended in time.
+  // Waits without using the engine, and returns whether the operation has ended in time.
   bool wait() { return ended_.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready; }
   std::vector<std::byte>& bytes() { return bytes_; }
 

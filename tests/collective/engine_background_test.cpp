@@ -1,6 +1,6 @@
-// What was started ends, without further calls of its rank, and keeps its memory until then: whoever drops
-// the handle, the buffers or the engine, and whatever goes wrong. Under the address sanitizer a write into
-// freed memory is an error.
+// A started operation ends without further calls of its rank, and keeps its memory until then, even if the
+// handle, the buffers or the engine are dropped, and after any failure. The address sanitizer reports a write
+// into freed memory.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -42,7 +42,7 @@ GroupOptions member(int rank, int size, Duration timeout = std::chrono::seconds(
   return options;
 }
 
-// Buffers of one operation that live as long as the engine holds them, and what became of it.
+// Buffers of one operation that live as long as the engine holds them, and its outcome.
 class Held : public OperationOwner {
  public:
   Held(std::size_t input_bytes, std::size_t output_bytes) : input_(input_bytes), output_(output_bytes) {}
@@ -60,7 +60,7 @@ class Held : public OperationOwner {
     changed_.notify_all();
   }
 
-  // Waits without the engine.
+  // Waits without using the engine.
   bool wait(Duration limit = std::chrono::seconds(60)) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, limit, [&] { return ended_; });
@@ -89,7 +89,7 @@ const std::vector<OperationKind>& kinds() {
   return all;
 }
 
-// Starts `kind` on bytes that all hold the rank + 1; nobody but the engine keeps them.
+// Starts `kind` on bytes that all equal the rank + 1; only the engine keeps them.
 std::shared_ptr<Held> start(Engine& engine, OperationKind kind, std::size_t bytes,
                             Deadline deadline = Deadline::never()) {
   const auto ranks = static_cast<std::size_t>(engine.size());
@@ -104,7 +104,7 @@ std::shared_ptr<Held> start(Engine& engine, OperationKind kind, std::size_t byte
   return held;
 }
 
-// The first byte that `rank` has at the end.
+// Returns the expected first byte on `rank` at the end.
 int expected(OperationKind kind, int rank, int size) {
   const int sum = size * (size + 1) / 2;
   switch (kind) {
@@ -147,13 +147,13 @@ TEST_P(Background, EndsWithoutFurtherCallsOfItsRank) {
   });
 }
 
-// The helper thread looks seldom after a rank that calls often; it still takes over when the calls end.
+// The helper thread checks less often for a rank that calls often; it still takes over when the calls end.
 TEST(BackgroundEnds, AfterARankThatCalledOften) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
     Engine engine(store, member(rank, 2), nullptr);
     const auto first = start(engine, OperationKind::all_reduce, 100'000);
-    // 3000 calls and more, which take longer than the first looks.
+    // 3000 calls take longer than the first checks.
     for (int i = 0; i < 3000; ++i) engine.wait(engine.start({}), kNoLimit);
     const auto last = start(engine, OperationKind::all_reduce, 100'000);
     ASSERT_TRUE(first->wait() && last->wait()) << "rank " << rank;
@@ -198,7 +198,7 @@ TEST_P(Background, EndsWhenAPeerNeverComes) {
     if (rank == 1) return;
     const auto held = start(engine, kind(), bytes());
     ASSERT_TRUE(held->wait());
-    // What needs nothing of the peer is done; all else has lost it.
+    // An operation that needs nothing of the peer succeeds; all others report its loss.
     if (held->error() != nullptr) {
       EXPECT_THROW(std::rethrow_exception(held->error()), PeerLostError);
     } else {
@@ -240,10 +240,10 @@ TEST(BackgroundEnds, AtItsDeadlineNamingWhoIsMissing) {
 
 TEST(BackgroundEnds, WhenAbortedHereAndThere) {
   MemoryStore store;
-  std::latch receiving(1);  // a rank that comes after the abort cannot start anything
+  std::latch receiving(1);  // a rank that joins after the abort cannot start anything
   tests::run_rank_threads(2, [&](int rank) {
     Engine engine(store, member(rank, 2), nullptr);
-    engine.wait(engine.start({}), kNoLimit);  // both are there
+    engine.wait(engine.start({}), kNoLimit);  // both ranks have started
     std::vector<std::shared_ptr<Held>> held;
     if (rank == 0) {
       for (const OperationKind kind : {OperationKind::all_reduce, OperationKind::barrier})
@@ -251,7 +251,7 @@ TEST(BackgroundEnds, WhenAbortedHereAndThere) {
       receiving.wait();
       engine.abort("enough");
     } else {
-      // Another operation than rank 0's: never completes.
+      // An operation that rank 0 does not match: never completes.
       std::byte byte{};
       auto owner = std::make_shared<Held>(0, 0);
       engine.start_receive({.peer = 0, .data = &byte, .bytes = 1, .owner = owner});
@@ -265,7 +265,7 @@ TEST(BackgroundEnds, WhenAbortedHereAndThere) {
   });
 }
 
-// The thread that ends an operation may use the engine for what follows.
+// The thread that ends an operation may use the engine for the next one.
 TEST(BackgroundEnds, MayStartTheNext) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
@@ -294,7 +294,7 @@ TEST(BackgroundEnds, MayStartTheNext) {
   });
 }
 
-// As where a callback of a future waits for other futures.
+// As in a callback of a future that waits for other futures.
 TEST(BackgroundEnds, MayWaitForWhatIsUnderWayAndForTheNext) {
   MemoryStore store;
   std::promise<void> started;
@@ -324,7 +324,8 @@ TEST(BackgroundEnds, MayWaitForWhatIsUnderWayAndForTheNext) {
   });
 }
 
-// As where Python's lock is held by who drops the engine, and wanted by what has ended.
+// As in Python, if the thread that drops the engine holds the interpreter's lock, which the ended operation
+// needs.
 TEST(BackgroundEnds, MayWaitForTheEndOfTheEngine) {
   MemoryStore store;
   std::promise<void> started;
@@ -347,7 +348,7 @@ TEST(BackgroundEnds, MayWaitForTheEndOfTheEngine) {
     engine->start(request, held);
     if (rank == 0) {
       started.set_value();
-      announced.get_future().wait();  // by the helper: this thread calls the engine no more
+      announced.get_future().wait();  // by the helper: this thread no longer calls the engine
     }
     engine.reset();
     dropped.set_value();
@@ -390,7 +391,7 @@ TEST(BackgroundMessages, FromAnyRankArePostedBeforeTheyAreSent) {
                                                .bytes = sizeof(int),
                                                .owner = held.back()}));
     }
-    engine.wait(engine.start({}), kNoLimit);  // all have posted
+    engine.wait(engine.start({}), kNoLimit);  // all ranks have posted
     const int mine = 100 + rank;
     for (int peer = 0; peer < 3; ++peer) {
       if (peer == rank) continue;
@@ -410,7 +411,7 @@ TEST(BackgroundMessages, FromAnyRankArePostedBeforeTheyAreSent) {
   });
 }
 
-// Receives from one rank and from any take messages in the order in which they were posted.
+// Receives from one rank and from any rank match messages in the order in which they were posted.
 TEST(BackgroundMessages, FromAnyAndFromOneKeepTheirOrder) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
@@ -424,7 +425,7 @@ TEST(BackgroundMessages, FromAnyAndFromOneKeepTheirOrder) {
             {.peer = 1, .tag = 1, .data = reinterpret_cast<std::byte*>(&number), .bytes = sizeof number}));
     } else {
       for (std::size_t i = 0; i < numbers.size(); ++i) {
-        if (i == 3) engine.wait(*messages[0], kNoLimit);  // the rest is posted after messages have come
+        if (i == 3) engine.wait(*messages[0], kNoLimit);  // the rest is posted after messages have arrived
         messages.push_back(engine.start_receive({.peer = i % 2 == 0 ? kAnyRank : 0,
                                                  .tag = 1,
                                                  .data = reinterpret_cast<std::byte*>(&numbers[i]),
@@ -436,7 +437,7 @@ TEST(BackgroundMessages, FromAnyAndFromOneKeepTheirOrder) {
   });
 }
 
-// One that left in order is the end of messages with it, not of the group.
+// A rank that left in order fails messages with it, not the group.
 TEST(BackgroundMessages, WithARankThatHasLeftEndAlone) {
   MemoryStore store;
   tests::run_rank_threads(3, [&](int rank) {
@@ -453,8 +454,8 @@ TEST(BackgroundMessages, WithARankThatHasLeftEndAlone) {
   });
 }
 
-// A rank that has given up may use its memory for something else at once: a peer that comes late must neither
-// write there nor take what is there now for the operation's data.
+// A rank that has given up may reuse its memory at once: a late peer must neither write there nor read the
+// new contents as the operation's data.
 TEST(BackgroundMemory, OfARankThatGaveUpIsLeftAlone) {
   for (const OperationKind kind : {OperationKind::all_reduce, OperationKind::broadcast}) {
     MemoryStore store;
@@ -487,8 +488,8 @@ TEST(BackgroundMemory, OfARankThatGaveUpIsLeftAlone) {
   }
 }
 
-// How long the kernel lets the sleep of a thread last at most, as /proc has it: 0 when the thread does not
-// sleep on a futex, and then it may use the processor.
+// Returns the timeout of a thread's futex sleep from /proc: 0 if the thread is not in such a sleep, and may
+// use the processor.
 std::chrono::seconds longest_sleep(const std::filesystem::path& thread) {
   std::ifstream file(thread / "syscall");
   long number = -1;
@@ -503,7 +504,7 @@ std::chrono::seconds longest_sleep(const std::filesystem::path& thread) {
   return std::chrono::seconds(limit.tv_sec);
 }
 
-// Of this process's helper threads.
+// Returns this process's helper threads.
 std::vector<std::filesystem::path> helpers() {
   std::vector<std::filesystem::path> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -527,13 +528,13 @@ TEST(BackgroundThread, TakesNoTimeWhileNothingIsUnderWay) {
     }
     const auto asleep = [] {
       const std::vector<std::filesystem::path> threads = helpers();
-      // A rank that starts an operation while its helper announces the one before gets a second helper.
+      // A rank that starts an operation while its helper announces the previous one gets a second helper.
       return threads.size() >= 2 && std::all_of(threads.begin(), threads.end(), [](const auto& thread) {
                return longest_sleep(thread) >= std::chrono::minutes(10);
              });
     };
     const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-    // Asked once: rank 1 may still be about to call its helper, which slept before.
+    // Checked once: rank 1 may still be about to wake its helper, which slept before.
     bool are_asleep = false;
     while (!(are_asleep = asleep()) && !deadline.passed()) std::this_thread::yield();
     EXPECT_TRUE(are_asleep) << "helper threads that wake up without being called";
@@ -546,7 +547,7 @@ TEST(BackgroundProcesses, LeaveWhileOperationsAreUnderWay) {
       tests::run_rank_processes(
           2,
           [](Store& store, int rank) {
-            // Never destroyed, as a program's own at exit(); that is no leak to look for.
+            // Never destroyed, as in a program at exit(); not a leak to report.
             std::atexit([] {
               stop_helper_threads();
               _exit(::testing::Test::HasFailure() ? 1 : 0);
@@ -556,7 +557,7 @@ TEST(BackgroundProcesses, LeaveWhileOperationsAreUnderWay) {
             auto held = std::make_shared<Held>(4'000'000, 0);
             const Message message{.peer = 1 - rank, .data = held->input(), .bytes = 4'000'000, .owner = held};
             rank == 0 ? engine->start_send(message) : engine->start_receive(message);
-            // A rank whose peer has gone could not start what is left.
+            // A rank could not start the rest after its peer has ended.
             store.set(str("started ", rank), "");
             store.get(str("started ", 1 - rank), kNoLimit);
             std::exit(0);
@@ -564,7 +565,7 @@ TEST(BackgroundProcesses, LeaveWhileOperationsAreUnderWay) {
       0);
 }
 
-// A child inherits the engine, but not its thread nor its place in the group.
+// A child inherits the engine, but neither its thread nor its place in the group.
 TEST(BackgroundProcesses, ForkedChildrenCanOnlyDropTheirParentsEngine) {
   EXPECT_EQ(
       tests::run_rank_processes(2,

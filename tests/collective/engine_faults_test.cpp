@@ -1,5 +1,5 @@
 // A rank of the shared-memory engine is killed or stopped at any moment of any operation: all others must
-// raise, and name it. By default one rank and a moment each; `make faults` takes all ranks and many moments.
+// raise and name it. By default one rank and one moment each; `make faults` tests all ranks and many moments.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -19,8 +19,8 @@
 namespace rondo::shared_memory::engine_faults_test {
 namespace {
 
-// Of the process's next look at which peers have ended: it says that it has begun, lasts until one has, and
-// says that it is over.
+// A hook for the process's next check for ended peers: calls begins(), makes the check last until one has
+// ended, and calls is_over().
 struct LongLook {
   std::function<void()> begins, is_over;
   std::atomic<bool> is_next = false;
@@ -29,7 +29,7 @@ struct LongLook {
 }  // namespace
 }  // namespace rondo::shared_memory::engine_faults_test
 
-// In place of the C library's.
+// Replaces the C library's function.
 extern "C" int poll(pollfd* watched, nfds_t count, int patience) {
   auto& look = rondo::shared_memory::engine_faults_test::long_look;
   if (count < 2 || !look.is_next.exchange(false))
@@ -44,14 +44,14 @@ namespace rondo::shared_memory::engine_faults_test {
 namespace {
 
 constexpr int kWorld = 4;
-// Elements of a piece: a few cells of the engine's own buffers, and in place where registered.
+// Elements of a piece: a few chunks of the engine's staging buffers, and in place if registered.
 constexpr std::size_t kElements = 40000;
 
 struct Case {
   OperationKind kind;
   bool registered;
   int victim;
-  int after;  // operations of rank 0 and this many ten microseconds more
+  int after;  // rank 0's operations, then this many times 10 us
 };
 
 std::vector<Case> all_cases(bool all) {
@@ -78,7 +78,7 @@ std::string text(const Case& what) {
              ", after ", what.after);
 }
 
-// The same operation again and again, and word of each that rank 0 has done.
+// Repeats one operation, and records in the store how many rank 0 has completed.
 void run_for_ever(Store& store, const Case& what, int rank, Duration stopped_grace,
                   const std::function<void()>& note_error) {
   GroupOptions options;
@@ -126,7 +126,7 @@ void expect_named(int signal, std::size_t at_once) {
       const Deadline patience = Deadline::after(std::chrono::seconds(60));
       while (store->try_get("done") != std::to_string(what.after) && !patience.passed())
         std::this_thread::yield();
-      // Somewhere in the next operation.
+      // At a moment within the next operation.
       const Deadline moment = Deadline::after(std::chrono::microseconds(10) * what.after);
       while (!moment.passed()) std::this_thread::yield();
       jobs.back()->strike();
@@ -143,7 +143,7 @@ TEST(EngineFaults, AStoppedRankIsNamedByAllInAnyOperation) { expect_named<Timeou
 TEST(EngineFaults, LooksForStoppedRanksKeepTheirRhythm) {
   const TimePoint due = Clock::now() + std::chrono::hours(1);
   EXPECT_EQ(next_look_for_stopped(due), due + kStoppedCheckInterval);
-  // A rank that was itself held up makes none of the looks that it has missed.
+  // A rank that was itself delayed skips the checks that it has missed.
   const TimePoint now = Clock::now();
   EXPECT_GE(next_look_for_stopped(now - std::chrono::hours(1)), now + kStoppedCheckInterval);
 }

@@ -1,5 +1,6 @@
-// Ranks that end while their group is being formed: everybody names the one that ended first, also those that
-// only meet others which gave up because of it. The order of events is forced, one process after the other.
+// Ranks that end while their group is being formed: all ranks name the one that ended first, even those that
+// only meet ranks which gave up because of it. Processes run one after the other, to force the order of
+// events.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -26,15 +27,15 @@ Wait soon() { return {Deadline::after(std::chrono::seconds(60)), nullptr}; }
 
 class EngineStart : public ::testing::Test {
  protected:
-  // Starts a rank, which says in the store how its start ended.
+  // Starts a rank, which records the outcome in the store.
   void start(int rank, Duration timeout = std::chrono::seconds(60)) {
     const pid_t child = fork();
     if (child == 0) form(rank, timeout);
     pids_[rank] = child;
     store_->get(str("shared_memory/", rank), soon());
   }
-  // The same, but the first thread of its process has left: nobody can open its files, and it has not ended.
-  // A process that a signal ends is like this for a moment.
+  // Starts a rank whose first thread has exited: other processes cannot open its files, but it has not ended.
+  // A process that is ended by a signal is in this state for a moment.
   void start_half_ended(int rank) {
     const pid_t child = fork();
     if (child == 0) {
@@ -83,7 +84,7 @@ TEST_F(EngineStart, ARankKilledBeforeOthersCameIsNamedByAll) {
     end(rank);
     EXPECT_EQ(outcome(rank), "lost 2");
   }
-  // This one finds ranks 0 and 1 gone too, and first.
+  // This rank finds ranks 0 and 1 ended too, and finds them first.
   start(3);
   end(3);
   EXPECT_EQ(outcome(3), "lost 2");
@@ -99,7 +100,7 @@ TEST_F(EngineStart, ARankKilledWhileOthersWaitIsNamedByAll) {
   }
 }
 
-// Its files are closed before it counts as ended: whoever comes in between waits for its end.
+// The kernel closes its files before it counts as ended: ranks that start in between wait for its end.
 TEST_F(EngineStart, ARankThatIsEndingIsNamedByAll) {
   start_half_ended(kVictim);
   for (const int rank : {0, 1, 3}) start(rank);
@@ -110,7 +111,7 @@ TEST_F(EngineStart, ARankThatIsEndingIsNamedByAll) {
   }
 }
 
-// The same for a failure of another kind: what the first one says is what the others say.
+// A failure of another type: the other ranks report the first rank's message.
 TEST_F(EngineStart, ARankThatCannotStartIsExplained) {
   store_->set("shared_memory/1", "something else");
   start(0);
@@ -122,8 +123,8 @@ TEST_F(EngineStart, ARankThatCannotStartIsExplained) {
   EXPECT_NE(outcome(3).find("announced itself as 'something else'"), std::string::npos) << outcome(3);
 }
 
-// A rank whose end does not come is waited for no longer than the group's timeout allows: rank 2, which has
-// less time, gives up while rank 1, which came before it, still waits for that end.
+// A rank that does not end is waited for only within the group's timeout: rank 2, which has less time, gives
+// up while rank 1, which started before it, still waits for that end.
 TEST_F(EngineStart, ARankThatDoesNotEndIsNotWaitedForBeyondTheTimeout) {
   start_half_ended(0);
   start(1);
@@ -135,7 +136,7 @@ TEST_F(EngineStart, ARankThatDoesNotEndIsNotWaitedForBeyondTheTimeout) {
   EXPECT_EQ(outcome(1), "lost 0");
 }
 
-// It has come, and maps nobody's memory: all that can be told of it is who it is.
+// The rank has announced itself and maps no memory: only its identity is known.
 TEST_F(EngineStart, ARankThatIsStoppedInTheRendezvousIsNamed) {
   start(kVictim);
   kill(pids_[kVictim], SIGSTOP);

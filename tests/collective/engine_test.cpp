@@ -32,7 +32,7 @@ GroupOptions options_for(int rank, int size) {
   return options;
 }
 
-// Runs `body` on `size` ranks that are threads; the first exception is thrown on.
+// Runs `body` on `size` ranks that are threads; rethrows the first exception.
 void run_ranks(int size, const std::function<void(Engine&, SharedArena&)>& body) {
   MemoryStore store;
   const auto arena = std::make_shared<SharedArena>(GiB(1));
@@ -67,14 +67,14 @@ class Buffer {
   float* data_;
 };
 
-// What rank `rank` contributes at position `i`: any number, different everywhere.
+// Returns rank `rank`'s contribution at position `i`, different everywhere.
 float value(int rank, std::size_t i, int round = 0) {
   return static_cast<float>(
              (static_cast<std::size_t>(rank) * 7919 + i * 31 + static_cast<std::size_t>(round) * 17) % 1000) -
          500.0F;
 }
 
-// In two calls or in one, which must not matter, not even when ranks differ in it.
+// Two calls or one, which must not matter, even if ranks differ in it.
 enum class Call { start_and_wait, run };
 
 void finish(Engine& engine, CollectiveRequest request, Call call = Call::start_and_wait) {
@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values<std::size_t>(0, 1, 5, 16, 100, 4096, 100000, 400001),
                        ::testing::Values(Registered::none, Registered::all, Registered::odd_ranks)));
 
-// Many operations under way at once, more than there are slots, on all paths; waited for out of order.
+// More operations in flight than there are slots, on all paths; waited for out of order.
 TEST(Engine, KeepsManyOperationsUnderWay) {
   run_ranks(3, [](Engine& engine, SharedArena& arena) {
     constexpr int count = 200;
@@ -323,7 +323,7 @@ TEST(Engine, TimeoutNamesWhoArrivedAndWhoIsMissing) {
   std::string message;
   run_ranks(2, [&](Engine& engine, SharedArena&) {
     if (engine.rank() == 1) {
-      // Waits for a message that never comes, so it is alive but absent from the barrier.
+      // Waits for a message that is never sent, so it is alive but absent from the barrier.
       std::byte byte{};
       EXPECT_THROW(
           engine.wait(*engine.start_receive({.peer = 0, .tag = 5, .data = &byte, .bytes = 1}), kForever),
@@ -374,7 +374,7 @@ TEST(Engine, MonitoredBarrierLetsPassAndNamesWhoIsMissing) {
       judged.get_future().wait();
       EXPECT_THROW(engine.monitored_barrier(std::chrono::seconds(60), false), TimeoutError);
     }
-    engine.wait(engine.start({}), kForever);  // the group goes on
+    engine.wait(engine.start({}), kForever);  // the group is still usable
   });
 }
 
@@ -483,8 +483,8 @@ TEST(EngineProcesses, ReduceRegisteredBuffersInPlace) {
             0);
 }
 
-// The survivor notices by itself: no deadline passes while its process may run. (How soon: EngineFaults
-// prints it.)
+// The survivor notices by itself: no deadline passes while the process is alive. EngineFaults prints the
+// times.
 TEST(EngineProcesses, NoticeAKilledPeer) {
   EXPECT_EQ(rondo::tests::run_rank_processes(2,
                                              [](Store& store, int rank) {
@@ -501,7 +501,7 @@ TEST(EngineProcesses, NoticeAKilledPeer) {
                                                }
                                                throw Error("not noticed");
                                              }),
-            1);  // the killed one
+            1);  // the killed rank
 }
 
 TEST(EngineProcesses, NameAStoppedPeerAndLetItGoOnWhenItWakesInTime) {

@@ -1,4 +1,4 @@
-// Every algorithm moves real numbers, over every torch-free channel.
+// Every algorithm on real data, over every torch-free channel.
 #include "rondo/collective/executor.h"
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(ExecutorProcesses, EveryAlgorithmOverSharedMemory) {
 std::vector<std::byte> noise(int rank, std::size_t elements) {
   std::vector<float> values(elements);
   for (std::size_t i = 0; i < elements; ++i) {
-    // Large numbers that cancel, and small ones that are lost or kept depending on the order.
+    // Large values that cancel, and small ones that are lost or kept depending on the order.
     const float big = (i + static_cast<std::size_t>(rank)) % 3 == 0 ? 1e8F : -5e7F;
     values[i] =
         big + static_cast<float>((i * 2654435761U + static_cast<std::size_t>(rank) * 40503U) % 1000) * 0.37F;
@@ -178,7 +178,7 @@ TEST_P(ExecutorTest, RanksThatRunDifferentCollectivesFindOut) {
     request.rank = channel.rank();
     request.bytes = {64};
     std::vector<std::byte> data(64);
-    // The same messages, but one side adds and the other looks for the largest.
+    // The same messages, but one side adds and the other takes the maximum.
     const Reduction reduction = channel.rank() == 0 ? Reduction::sum : Reduction::maximum;
     try {
       execute(make_plan("ring", request), channel, data, DType::float32, reduction, soon());

@@ -21,17 +21,18 @@
 
 namespace rondo::tests {
 
-// RONDO_FAULTS=all (`make faults`): every rank, operation and step, rather than a part.
+// Returns whether RONDO_FAULTS=all (`make faults`) selects every rank, operation and step, rather than a
+// part.
 inline bool all_faults() {
   const char* const chosen = std::getenv("RONDO_FAULTS");
   return chosen != nullptr && std::string(chosen) == "all";
 }
 
-// Ranks as processes, of which one, the victim, gets a signal in the middle of what they do.
+// Ranks as processes, one of which, the victim, gets a signal in the middle of its operations.
 class FaultyJob {
  public:
-  // What a rank does until an exception ends it. The victim may call strike(), which sends the signal to
-  // itself. A survivor may call note_error() where the exception arises, before what it takes with it.
+  // The code of a rank, which runs until an exception ends it. The victim may call strike(), which sends the
+  // signal to itself. A survivor may call note_error() at the exception, before its cleanup.
   using Body = std::function<void(int rank, const std::function<void()>& strike)>;
 
   FaultyJob(std::string name, int ranks, int victim, int signal)
@@ -45,7 +46,7 @@ class FaultyJob {
   FaultyJob& operator=(const FaultyJob&) = delete;
   ~FaultyJob() { munmap(times_, sizeof(Times)); }
 
-  // Survivors must raise `Expected`, and blame the victim alone.
+  // Starts the ranks. Survivors must raise `Expected` and name only the victim.
   template <class Expected>
   void start(const Body& body) {
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -55,13 +56,13 @@ class FaultyJob {
     }
   }
 
-  // The signal from outside, at whatever the victim does then.
+  // Sends the signal from outside, at any operation of the victim.
   void strike() {
     times_->struck = monotonic_ns();
     kill(children_[static_cast<std::size_t>(victim_)], signal_);
   }
 
-  // Whether all survivors did what they should; then the victim is gone too.
+  // Returns whether all survivors had the right outcome; the victim has ended then too.
   bool finish() {
     bool right = true;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -84,9 +85,9 @@ class FaultyJob {
   }
 
   const std::string& name() const { return name_; }
-  // From the signal to the slowest survivor's error.
+  // Time from the signal to the slowest survivor's error.
   double milliseconds() const { return static_cast<double>(times_->raised - times_->struck) / 1e6; }
-  // Since then.
+  // Time since then.
   double milliseconds_since_error() const {
     return static_cast<double>(monotonic_ns() - times_->raised) / 1e6;
   }
@@ -121,7 +122,7 @@ class FaultyJob {
   std::vector<pid_t> children_;
 };
 
-// What went wrong in some jobs, and how long survivors took, which it prints when it goes.
+// The failed jobs, and the survivors' times, which the destructor prints.
 class FaultRecord {
  public:
   FaultRecord() = default;

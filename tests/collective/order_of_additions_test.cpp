@@ -1,5 +1,5 @@
-// The order in which numbers are added, as docs/algorithms.md has it: numbers that cancel, so that another
-// order gives another result, against a scalar model of each order.
+// The order of additions documented in docs/algorithms.md: values that cancel, so that another order gives
+// another result, against a scalar model of each order.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -38,7 +38,7 @@ std::vector<float> contributions(int rank, std::size_t elements) {
   return values;
 }
 
-// What the ranks have at one element.
+// The ranks' values at one element.
 using Numbers = std::vector<float>;
 
 Numbers numbers_at(std::size_t element, int world) {
@@ -57,7 +57,8 @@ float in_rank_order(const Numbers& numbers) {
   return std::accumulate(numbers.begin() + 1, numbers.end(), numbers[0]);
 }
 
-// Which of `pieces` parts of `elements` an element is in; the first parts have one more.
+// Returns the index of the part with an element, among `pieces` parts of `elements`; the first parts have one
+// more.
 int part_at(std::size_t element, std::size_t elements, int pieces) {
   const auto count = static_cast<std::size_t>(pieces);
   const std::size_t longer = elements % count * (elements / count + 1);
@@ -65,14 +66,14 @@ int part_at(std::size_t element, std::size_t elements, int pieces) {
   return static_cast<int>(elements % count + (element - longer) / (elements / count));
 }
 
-// Around a ring of `size`, from the member after `last` to `last`.
+// Returns the order around a ring of `size`, from the member after `last` to `last`.
 std::vector<int> round_to(int last, int size) {
   std::vector<int> order;
   for (int step = 1; step <= size; ++step) order.push_back((last + step) % size);
   return order;
 }
 
-// Where an element is, and what for.
+// An element and its operation.
 struct Place {
   std::size_t element;
   std::size_t elements;
@@ -84,12 +85,12 @@ float ring_model(const Numbers& x, const Place& at) {
   const int world = static_cast<int>(x.size());
   if (at.operation != OperationKind::reduce)
     return add_in_order(x, round_to(part_at(at.element, at.elements, world), world));
-  std::vector<int> backwards;  // along the chain: from the rank before the root down to the root
+  std::vector<int> backwards;  // along the chain: from the rank before the root back to the root
   for (int step = 1; step <= world; ++step) backwards.push_back((at.root + world - step) % world);
   return add_in_order(x, backwards);
 }
 
-// What virtual rank v has after adding its children v + 1, v + 2, v + 4, ... below `limit`.
+// Returns the sum of virtual rank v after adding its children v + 1, v + 2, v + 4, ... below `limit`.
 float binomial_sum(const Numbers& x, int v, int root, int limit) {
   const int world = static_cast<int>(x.size());
   float sum = x[static_cast<std::size_t>((v + root) % world)];
@@ -114,8 +115,8 @@ float halving_doubling_model(const Numbers& x, const Place& at) {
   return sums[0];
 }
 
-// The tree on positions [begin, end); `rank_at` says who is where. Own number first, then the children by
-// rank.
+// Sums the tree on positions [begin, end); `rank_at` returns the rank at a position. The rank's own value
+// first, then the children by rank.
 float tree_sum(const Numbers& x, int begin, int end, const std::function<int(int)>& rank_at) {
   const auto top = [](int from, int to) {
     return from + static_cast<int>(std::bit_floor(static_cast<unsigned>(to - from))) - 1;
@@ -149,8 +150,8 @@ int rows_of_grid(int world) {
   return rows;
 }
 
-// Along each column towards the root's row, and along that towards the root: own number first, then what
-// comes from the next rank of the column and of the row, by rank.
+// Sums along each column towards the root's row, and along that row towards the root: the rank's own value
+// first, then the sums of the next ranks in the column and in the row, by rank.
 float torus_tree_sum(const Numbers& x, int rank, int root) {
   const int world = static_cast<int>(x.size());
   const int columns = world / rows_of_grid(world);
@@ -166,7 +167,7 @@ float torus_tree_sum(const Numbers& x, int rank, int root) {
   return sum;
 }
 
-// Down the columns of the grid, then along the row in which that ends.
+// Sums down the columns of the grid, then along the last row.
 float torus_model(const Numbers& x, const Place& at) {
   if (at.operation == OperationKind::reduce) return torus_tree_sum(x, at.root, at.root);
   const int world = static_cast<int>(x.size());
@@ -200,7 +201,7 @@ std::vector<Case> cases(int world) {
   const Model binomial = [](const Numbers& x, const Place& at) {
     return binomial_sum(x, 0, at.operation == reduce ? at.root : 0, static_cast<int>(x.size()));
   };
-  // Two hosts in turns: even ranks, odd ranks, then both sums in the order of who holds them.
+  // Two alternating hosts: even ranks, odd ranks, then both sums in the order of their holders.
   const Model by_host = [](const Numbers& x, const Place&) {
     Numbers sums(2);
     for (std::size_t rank = 0; rank < x.size(); ++rank)
@@ -221,7 +222,7 @@ std::vector<Case> cases(int world) {
           {"torus_2d", torus_model, all}};
 }
 
-// Lets ranks go on one by one, in a given order: who comes first must not matter.
+// Lets ranks start one by one in a given order: the order of arrival must not matter.
 class Arrivals {
  public:
   explicit Arrivals(std::vector<int> order) : order_(std::move(order)) {}
@@ -243,7 +244,7 @@ std::vector<std::vector<int>> arrival_orders(int world) {
   return {forward, turned};
 }
 
-// Elements of the buffer that hold this rank's result.
+// Returns the elements of the buffer with this rank's result.
 std::pair<std::size_t, std::size_t> result_of(const PlanRequest& request) {
   const std::size_t width = request.element_bytes;
   if (request.operation == OperationKind::reduce && request.rank != request.root) return {0, 0};
@@ -288,7 +289,7 @@ TEST(OrderOfAdditions, OfEveryAlgorithmIsTheDocumentedOne) {
         for (const std::size_t elements : {5, 403}) {
           check_plan(what.algorithm, request, elements, what.model, arrival_orders(world)[0], false);
         }
-        // Pieces and segments of other sizes, other arrivals, another channel.
+        // Pieces and segments of other sizes, another order of arrival, another channel.
         request.segment = {100};
         check_plan(what.algorithm, request, 403, what.model, arrival_orders(world)[1], true);
       }
@@ -297,7 +298,7 @@ TEST(OrderOfAdditions, OfEveryAlgorithmIsTheDocumentedOne) {
 }
 
 TEST(OrderOfAdditions, TheModelsTellOrdersApart) {
-  // Three ranks have few orders: reduce_broadcast's is that of the ranks.
+  // With three ranks few orders exist: reduce_broadcast's equals the rank order.
   for (int world = kSmallestWorld + 1; world <= kLargestWorld; ++world) {
     for (const Case& what : cases(world)) {
       const bool by_rank = find_algorithm(what.algorithm).adds_in_rank_order ||
@@ -312,7 +313,7 @@ TEST(OrderOfAdditions, TheModelsTellOrdersApart) {
   }
 }
 
-// With the option every algorithm gives the same bits, wherever the ranks are.
+// With the option every algorithm gives the same bits on every layout of ranks.
 TEST(OrderOfAdditions, InRankOrderNeitherAlgorithmNorHostsNorPlaceInTheBufferMatter) {
   const Model by_rank = [](const Numbers& x, const Place&) { return in_rank_order(x); };
   for (int world = kSmallestWorld; world <= kLargestWorld; ++world) {
@@ -330,15 +331,14 @@ TEST(OrderOfAdditions, InRankOrderNeitherAlgorithmNorHostsNorPlaceInTheBufferMat
           request.in_rank_order = true;
           for (const std::size_t elements : {5, 403})
             check_plan(algorithm.name, request, elements, by_rank, arrival_orders(world)[1], false);
-          if (algorithm.name != "hierarchical") break;  // the others know no hosts
+          if (algorithm.name != "hierarchical") break;  // the others ignore hosts
         }
       }
     }
   }
 }
 
-// Averages too, and types that are added in a wider one: divided before the only rounding, as the engine
-// does.
+// Averages too, and types with a wider accumulator: divided before the only rounding, as in the engine.
 TEST(OrderOfAdditions, InRankOrderAveragesHaveTheBitsOfTheEngine) {
   constexpr int kWorld = 5;
   constexpr std::size_t kElements = 300;
@@ -351,7 +351,7 @@ TEST(OrderOfAdditions, InRankOrderAveragesHaveTheBitsOfTheEngine) {
       for (std::size_t i = 0; i < kElements; ++i) {
         const float number = rank % 2 == 0 ? 3.7F * static_cast<float>(i) : -0.0F;
         if (type == DType::float32) std::memcpy(input.data() + 4 * i, &number, 4);
-        // Any pattern of finite bits will do.
+        // Any pattern of finite bits is suitable.
         const auto half =
             static_cast<std::uint16_t>((i * 97 + static_cast<std::size_t>(rank) * 331) % 0x5000);
         if (type != DType::float32) std::memcpy(input.data() + 2 * i, &half, 2);
@@ -377,7 +377,7 @@ TEST(OrderOfAdditions, InRankOrderAveragesHaveTheBitsOfTheEngine) {
 }
 
 // The engine adds in rank order on each of its paths: inside the slot, by every rank, by slices through
-// staging, in place, and where others read. Part of a buffer gives what the same elements give in another
+// staging, in place, and pulled. A part of a buffer gives the same result as the same elements in another
 // buffer.
 TEST(OrderOfAdditions, OfTheEngineIsThatOfTheRanks) {
   for (int world = kSmallestWorld; world <= kLargestWorld; ++world) {

@@ -10,10 +10,10 @@
 
 namespace rondo::collective::plan_check {
 
-// What one element of a buffer holds.
+// Symbolic contents of one element of a buffer.
 struct Symbol {
-  std::vector<bool> ranks;    // whose contributions are in the sum; empty: nothing was written here
-  std::int64_t element = -1;  // of the data, which all contributions must be of
+  std::vector<bool> ranks;    // ranks with a contribution in the sum; empty: unwritten
+  std::int64_t element = -1;  // index in the data, equal in all contributions
 };
 using Symbols = std::vector<Symbol>;
 
@@ -24,7 +24,7 @@ inline bool overlap(const Range& a, const Range& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// One rank while its plan runs.
+// One rank during the run of its plan.
 class SymbolicRank {
  public:
   explicit SymbolicRank(const Plan& plan) : plan_(plan) {
@@ -41,7 +41,7 @@ class SymbolicRank {
   bool done() const { return first_ == plan_.steps.size(); }
   const Plan& plan() const { return plan_; }
 
-  // The first transfer of this round with `peer`, in the given direction, that has not happened.
+  // Returns the first pending transfer of this round with `peer` in the given direction.
   const Step* head(int peer, bool sending) const {
     for (std::size_t i = first_; i < end_; ++i) {
       const Step& step = plan_.steps[i];
@@ -49,7 +49,7 @@ class SymbolicRank {
     }
     return nullptr;
   }
-  // Peers of this round's open receives.
+  // Returns the peers of this round's pending receives.
   std::vector<int> awaited() const {
     std::vector<int> peers;
     for (std::size_t i = first_; i < end_; ++i) {
@@ -75,7 +75,7 @@ class SymbolicRank {
   }
   void sent(const Step& step) { happened_[index_of(step)] = true; }
 
-  // Leaves the round when all its transfers have happened; returns whether it did.
+  // Leaves the round if all its transfers are done; returns whether it did.
   bool advance() {
     if (done() || std::find(happened_.begin(), happened_.end(), false) != happened_.end()) return false;
     std::size_t i = end_;
@@ -113,7 +113,7 @@ class SymbolicRank {
     return ranks;
   }
 
-  // Owner of an element where parts belong to ranks.
+  // Returns the owner of an element if parts belong to ranks.
   int owner(std::uint64_t element) const {
     PlanRequest request;
     request.world = plan_.world;
@@ -182,7 +182,7 @@ class SymbolicRank {
     return static_cast<std::size_t>(&step - plan_.steps.data()) - first_;
   }
 
-  // Finds the round's transfers, and shows that they can all go on together.
+  // Collects the round's transfers, and checks that they can all run concurrently.
   void enter_round() {
     end_ = first_;
     while (end_ < plan_.steps.size() && plan_.steps[end_].round == plan_.steps[first_].round &&
@@ -212,7 +212,7 @@ class SymbolicRank {
   std::vector<bool> happened_;
 };
 
-// Hands over all messages whose both sides have come; returns whether there were any.
+// Delivers all messages whose both sides are ready; returns whether there were any.
 inline bool hand_over(std::vector<SymbolicRank>& ranks) {
   bool moved = false;
   for (SymbolicRank& receiver : ranks) {
@@ -234,13 +234,13 @@ inline bool hand_over(std::vector<SymbolicRank>& ranks) {
 }
 
 // Proves that the plans of all ranks of one collective work together, by running them on symbols: every
-// element is the set of ranks whose contribution it holds.
+// element is the set of ranks whose contributions it contains.
 //
-// Shown: every message meets its counterpart of the same size in the same round; nobody waits for ever, even
-// if a send completes only when its receiver has taken all of it (so no channel needs to buffer anything);
-// within a round nothing is read or written that another transfer of the round writes; nothing is read before
-// something was written there; and every element of the result holds every rank's contribution exactly once.
-// Throws Error that names the rank, the round and the step otherwise. Cost: elements x steps.
+// The proof covers: every message meets its counterpart of the same size in the same round; no rank waits
+// forever, even if a send completes only when its receiver has taken all of it (so no channel needs a
+// buffer); within a round no transfer reads or writes bytes that another one writes; nothing is read before
+// it is written; and every element of the result contains every rank's contribution exactly once. Throws
+// Error that names the rank, the round and the step otherwise. Cost: elements x steps.
 inline void check_plans(const std::vector<Plan>& plans) {
   std::vector<SymbolicRank> ranks;
   ranks.reserve(plans.size());

@@ -20,8 +20,8 @@ inline constexpr Reduction kAllReductions[] = {
     Reduction::sum,     Reduction::average,     Reduction::product,    Reduction::minimum,
     Reduction::maximum, Reduction::bitwise_and, Reduction::bitwise_or, Reduction::bitwise_xor};
 
-// A small number in the bits of a type: 1 or 2, which every type and every order of additions keeps exact for
-// up to eight ranks.
+// Writes a small number in the representation of a type: 1 or 2, which every type and every order of
+// additions keeps exact for up to eight ranks.
 inline void put_number(DType type, int number, std::byte* at) {
   const auto put = [at](auto value) { std::memcpy(at, &value, sizeof(value)); };
   switch (type) {
@@ -56,7 +56,7 @@ inline std::vector<std::byte> input_of(int rank, DType type, std::size_t element
   return bytes;
 }
 
-// Runs a collective on this channel; returns what is wrong with this rank's result, or nothing.
+// Runs a collective on this channel; returns the error of this rank's result, or an empty string.
 inline std::string run_and_compare(Channel& channel, const std::string& algorithm, OperationKind operation,
                                    DType type, Reduction reduction, std::size_t elements, const Wait& wait) {
   PlanRequest request;

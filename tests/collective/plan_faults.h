@@ -16,15 +16,15 @@
 namespace rondo::collective {
 
 inline constexpr int kFaultWorld = 4;
-// A survivor that raises because of this has not noticed anything.
+// A timeout so long that a survivor which reaches it has not noticed the fault.
 inline constexpr auto kNever = std::chrono::minutes(1);
 
 using tests::all_faults;
 
 enum class Moment { before, within };
 
-// Does something before a rank's `when`-th exchange, counted from 0, or within it: when its first piece has
-// arrived.
+// A channel that calls `fault` before a rank's `when`-th exchange, counted from 0, or within it, when the
+// first piece has arrived.
 class FaultyChannel final : public Channel {
  public:
   FaultyChannel(Channel& channel, int when, Moment moment, std::function<void()> fault)
@@ -67,12 +67,12 @@ inline PlanRequest request_of(const FaultCase& what, int rank, std::size_t eleme
   request.rank = rank;
   request.world = kFaultWorld;
   request.bytes = {elements * sizeof(float)};
-  request.segment = {elements / 5 * 2 * sizeof(float)};  // three of them
+  request.segment = {elements / 5 * 2 * sizeof(float)};  // three segments
   request.hosts = {0, 1, 0, 1};
   return request;
 }
 
-// Every exchange of these ranks in every algorithm.
+// Returns every exchange of these ranks in every algorithm.
 inline std::vector<FaultCase> every_exchange(const std::vector<OperationKind>& operations,
                                              const std::vector<int>& victims) {
   std::vector<FaultCase> cases;
@@ -95,12 +95,12 @@ inline std::vector<FaultCase> every_exchange(const std::vector<OperationKind>& o
   return cases;
 }
 
-// Those of `part` by rank 2, or all.
+// Returns the exchanges of `part` by rank 2, or all exchanges.
 inline std::vector<FaultCase> fault_cases(const std::vector<OperationKind>& part) {
   return all_faults() ? every_exchange(planned_operations(), {0, 1, 2, 3}) : every_exchange(part, {2});
 }
 
-// What training does: the same collective again and again. Ends with an exception.
+// Repeats one collective, as a training does, until it throws.
 inline void run_for_ever(const FaultCase& what, Channel& channel, Duration limit, std::size_t elements) {
   std::vector<std::byte> data(elements * sizeof(float));
   Executor executor(make_plan(what.algorithm, request_of(what, channel.rank(), elements)), DType::float32,
@@ -108,10 +108,10 @@ inline void run_for_ever(const FaultCase& what, Channel& channel, Duration limit
   while (true) executor.run(channel, data, {Deadline::after(limit), nullptr});
 }
 
-// In the process of a rank: connects, and runs `use` on its channel.
+// Connects in the process of a rank, and calls `use` with its channel.
 using Connect = std::function<void(int rank, const std::function<void(Channel&)>& use)>;
 
-// Runs all cases with ranks as processes, `at_once` at a time; returns those that went wrong.
+// Runs all cases with ranks as processes, `at_once` at a time; returns the failed ones.
 template <class Expected>
 std::vector<std::string> run_faults(const std::vector<FaultCase>& cases, int signal, Duration limit,
                                     std::size_t at_once, std::size_t elements,

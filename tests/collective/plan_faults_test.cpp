@@ -1,5 +1,5 @@
 // A rank is killed, leaves or stops in every step of every algorithm, over every torch-free channel: all
-// others must raise, and name it. By default one rank and some operations; `make faults` takes them all.
+// others must raise and name it. By default one rank and some operations; `make faults` tests them all.
 #include "tests/collective/plan_faults.h"
 
 #include <gtest/gtest.h>
@@ -15,12 +15,12 @@ namespace rondo::collective::plan_faults_test {
 namespace {
 
 constexpr std::size_t kElements = 40;
-// How long a busy machine may keep a rank that is not the victim from an operation that others have begun.
+// Longest delay of a rank other than the victim on a busy machine.
 constexpr auto kPatience = std::chrono::seconds(15);
 
 struct Left {};
 
-// Runs the case with threads; returns what is wrong with each survivor's error.
+// Runs the case with threads; returns the mistake in each survivor's error.
 template <class Expected>
 std::vector<std::string> run_threads(const FaultCase& what, Duration limit, bool leaves) {
   const ThreadMesh mesh(kFaultWorld);
@@ -29,7 +29,7 @@ std::vector<std::string> run_threads(const FaultCase& what, Duration limit, bool
   rondo::tests::run_rank_threads(kFaultWorld, [&](int rank) {
     const auto channel = mesh.connect(rank);
     std::string& mine = outcome[static_cast<std::size_t>(rank)];
-    // A thread that is stuck while it reads a message holds up its sender, so that is left out.
+    // A thread that hangs while it reads a message blocks its sender, so that case is omitted.
     FaultyChannel faulty(*channel, rank == what.victim ? what.when : -1,
                          leaves ? Moment::within : Moment::before, [&] {
                            for (int now = raised; !leaves && now < kFaultWorld - 1; now = raised)
@@ -57,7 +57,7 @@ TEST(PlanFaults, AThreadThatLeavesInAnyStepIsNamedByAll) {
   const std::vector<FaultCase> cases = fault_cases(planned_operations());
   EXPECT_GT(cases.size(), 100U);
   for (const FaultCase& what : cases) {
-    // Who leaves while a message is on its way is lost or has failed, as it happens.
+    // A rank that leaves during a message is reported as lost or as failed, depending on the timing.
     for (const std::string& outcome : run_threads<CommunicationError>(what, kNever, true)) {
       ASSERT_EQ(outcome, "") << text(what);
     }
@@ -65,7 +65,7 @@ TEST(PlanFaults, AThreadThatLeavesInAnyStepIsNamedByAll) {
 }
 
 TEST(PlanFaults, AThreadThatIsStuckInAnyStepIsNamedByAllAtTheDeadline) {
-  // Waiting costs nothing, so many at once.
+  // Waiting has no cost, so many run at once.
   constexpr std::size_t kAtOnce = 50;
   const std::vector<FaultCase> cases = fault_cases({OperationKind::all_reduce});
   for (std::size_t begin = 0; begin < cases.size(); begin += kAtOnce) {
@@ -83,7 +83,7 @@ TEST(PlanFaults, AThreadThatIsStuckInAnyStepIsNamedByAllAtTheDeadline) {
   }
 }
 
-// Ranks as processes over shared memory.
+// Connects ranks as processes over shared memory.
 Connect over_shared_memory() {
   return [store = std::shared_ptr<Store>(SharedStore::create())](int rank, const auto& use) {
     SharedMemoryChannel channel(*store, {"faults", rank, kFaultWorld, std::chrono::seconds(60)});
@@ -100,7 +100,7 @@ TEST(PlanFaults, AProcessKilledInAnyStepIsNamedByAll) {
 }
 
 TEST(PlanFaults, AProcessStoppedInAnyStepIsNamedByAllAtTheDeadline) {
-  // Waiting costs little, so many at once.
+  // Waiting has little cost, so many run at once.
   EXPECT_EQ(run_faults<TimeoutError>(fault_cases({OperationKind::all_reduce}), SIGSTOP, kPatience, 40,
                                      kElements, over_shared_memory),
             Nothing());

@@ -18,8 +18,8 @@ using plan_check::check_plans;
 
 constexpr int kLargestWorld = 17;
 
-// Where the ranks of a hierarchical plan are: one host, two in turns, blocks of three (the last may be
-// smaller).
+// Returns the layouts of hosts for a hierarchical plan: one host, two alternating, blocks of three (the last
+// may be smaller).
 std::vector<std::vector<int>> host_layouts(int world) {
   std::vector<int> one;
   std::vector<int> turns;
@@ -32,7 +32,7 @@ std::vector<std::vector<int>> host_layouts(int world) {
   return {one, turns, blocks};
 }
 
-// use(algorithm, request) for everything there is, at one size; request.rank is 0.
+// Calls use(algorithm, request) for every combination, at one size; request.rank is 0.
 template <class Use>
 void for_every_plan(const Use& use) {
   for (const Algorithm& algorithm : algorithms()) {
@@ -60,7 +60,7 @@ TEST(PlanTest, EveryPlanReducesEveryChunkOnceWithoutDeadlockAtAnySize) {
   int checked = 0;
   for_every_plan([&](const Algorithm& algorithm, PlanRequest request) {
     const auto world = static_cast<std::uint64_t>(request.world);
-    // Nothing, one element, one too few, and an uneven number in a few segments.
+    // Zero elements, one, one fewer than ranks, and an uneven number in a few segments.
     for (const std::uint64_t elements : {std::uint64_t{0}, std::uint64_t{1}, world - 1, 2 * world + 3}) {
       request.element_bytes = 2;
       request.bytes = {elements * request.element_bytes};
@@ -105,7 +105,7 @@ TEST(PlanTest, PlansStayCorrectOnOtherGrids) {
   }
 }
 
-// The figures that docs/algorithms.md shows, written out once more by hand.
+// The figures of docs/algorithms.md, computed by hand.
 TEST(PlanTest, WellKnownFigures) {
   const auto cost = [](const std::string& name, OperationKind operation, int world, int rank,
                        std::uint64_t bytes) {
@@ -126,7 +126,7 @@ TEST(PlanTest, WellKnownFigures) {
             (Cost{1, 3 * kBytes, 3 * kBytes, 3 * kBytes}));
 }
 
-// The checker must see what it is there for.
+// Tests that the checker detects faults.
 class BrokenPlans : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -157,7 +157,7 @@ TEST_F(BrokenPlans, ALostStepIsADeadlock) {
 }
 
 TEST_F(BrokenPlans, AContributionAddedTwice) {
-  // What was added is received once more instead of a finished piece.
+  // The sum is received once more instead of a finished piece.
   for (Step& step : plans[0].steps) {
     if (step.kind == StepKind::recv) step.kind = StepKind::recv_reduce;
   }
@@ -172,7 +172,7 @@ TEST_F(BrokenPlans, AContributionForgotten) {
 TEST_F(BrokenPlans, AnotherPiece) {
   Step& step = first(1, StepKind::recv_reduce);
   step.range.offset = (step.range.offset + 12) % 36;
-  // Now it is the piece that is sent in the same round.
+  // The range is now the piece that is sent in the same round.
   expect_found("rank 1");
 }
 
@@ -241,7 +241,7 @@ TEST(PlanTest, TheTableShowsEveryStep) {
   const std::string table = plan_table(plans);
   EXPECT_NE(table.find("ring all_reduce, 4 ranks, 4.0 KiB: 6 rounds"), std::string::npos) << table;
   EXPECT_NE(table.find("receive and add from rank 3"), std::string::npos) << table;
-  // A heading, a line of columns, 4 ranks x 6 rounds x 2 steps, an empty line, and a line a rank with a
+  // A heading, a line of columns, 4 ranks x 6 rounds x 2 steps, an empty line, and one line per rank with a
   // heading.
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 48 + 2 + 4);
 }

@@ -33,7 +33,7 @@ using testing::message_of;
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
-// Answers every request with "<body>!" until it goes.
+// Answers every request with "<body>!" until it is destroyed.
 class Echo {
  public:
   explicit Echo(const JobSecret& secret, const Limits& limits = {},
@@ -51,7 +51,7 @@ class Echo {
   std::jthread thread_;
 };
 
-// Holds a thread wherever it is, as a busy machine may do. One at a time.
+// Suspends a thread at any point, as a busy machine may do. One at a time.
 class HeldThread {
  public:
   explicit HeldThread(pthread_t thread) {
@@ -80,7 +80,7 @@ class HeldThread {
   struct sigaction before_ {};
 };
 
-// Whether a TCP connection to this port of this host is open, or was closed by the other side alone.
+// Returns whether a TCP connection to this port of this host is open, or closed by the other side only.
 bool is_connected_to(const std::string& address) {
   constexpr int kEstablished = 1, kCloseWait = 8;
   const auto port = static_cast<unsigned>(parse_integer(address.substr(address.rfind(':') + 1), "port"));
@@ -94,8 +94,8 @@ bool is_connected_to(const std::string& address) {
   return false;
 }
 
-// A server ends when its last worker has said goodbye. That worker waits for the answer, and may read it only
-// when the server is gone.
+// A server ends after its last worker has said goodbye. That worker waits for the answer, and may read it
+// only after the server has ended.
 TEST(Listener, SendsItsLastAnswerBeforeItEnds) {
   const JobSecret secret = JobSecret::make();
   auto listener = std::make_unique<Listener>("127.0.0.1:0", secret);
@@ -106,10 +106,10 @@ TEST(Listener, SendsItsLastAnswerBeforeItEnds) {
     std::optional<control::Request> request;
     while (!request) request = listener->receive(std::chrono::milliseconds(20));
     const HeldThread held(asker);
-    // More than goes out at once.
+    // More than one send transfers.
     listener->answer(*request, std::string(MiB(16).count, 'x'));
     listener.reset();
-    // The other side learns that the connection has ended, before it reads.
+    // The client's kernel sees the connection end before the client reads.
     for (const Deadline deadline = soon(); is_connected_to(address) && !deadline.passed();)
       std::this_thread::yield();
     EXPECT_FALSE(is_connected_to(address));
@@ -168,7 +168,7 @@ TEST(MessageReader, NamesTheFieldThatCannotBe) {
   expect_facts(message_of<DataError>([&] { rest.end(); }), {"worker 3", "4"});
 }
 
-// Whatever bytes come: each field is inside the message, or DataError.
+// For any bytes, each field is inside the message, or the reader throws DataError.
 TEST(MessageReader, TrustsNoBytes) {
   std::mt19937_64 random(1);
   const std::string whole =
@@ -210,14 +210,14 @@ TEST(Connection, SaysBothSidesWhenTheSecretIsAnother) {
 
 TEST(Connection, GivesUpAtTheDeadlineAndSaysHowFarItCame) {
   const JobSecret secret = JobSecret::make();
-  Listener nobody("127.0.0.1:0", secret);  // takes no request
+  Listener nobody("127.0.0.1:0", secret);  // never answers
   Connection connection(nobody.address(), secret, "worker 1", "server 0");
   expect_facts(
       message_of<TimeoutError>([&] { connection.ask("hello", Deadline::after(std::chrono::seconds(2))); }),
       {"worker 1", "server 0", "5 bytes"});
 }
 
-// A socket at a port of this host, 0 for any; others may listen there meanwhile.
+// Returns a socket at a port of this host, 0 for any; others may listen there meanwhile.
 int socket_at(int port) {
   const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
   setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -229,7 +229,8 @@ int socket_at(int port) {
   return made;
 }
 
-// An address of this test's own, also while nobody listens there: who asks for any port does not get it.
+// An address reserved for this test, even while no socket listens there: the kernel assigns it to no one
+// else.
 class OwnAddress {
  public:
   OwnAddress() : holder_(socket_at(0)) {
@@ -249,14 +250,14 @@ class OwnAddress {
   int port_ = 0;
 };
 
-// Takes the next connection at `address` and closes it.
+// Accepts the next connection at `address` and closes it.
 void hang_up_on_one(const OwnAddress& address) {
   const int listener = socket_at(address.port());
   ASSERT_EQ(listen(listener, 1), 0) << errno_text(errno);
   pollfd arrival{listener, POLLIN, 0};
   ASSERT_EQ(poll(&arrival, 1, 60'000), 1) << "nobody connects";
   const int taken = accept(listener, nullptr, nullptr);
-  close(listener);  // first, so that nobody is taken again
+  close(listener);  // first, so that no further connection is accepted
   close(taken);
 }
 
@@ -275,7 +276,8 @@ TEST(Connection, AsksAgainWhenTheListenerWasAway) {
   later.join();
 }
 
-// A listener that is killed, or too slow for a handshake, hangs up without having looked at the secret.
+// A listener that is killed, or too slow for a handshake, closes the connection without having checked the
+// secret.
 TEST(Connection, OneHangUpInItsFirstHandshakeIsNoRefusal) {
   const JobSecret secret = JobSecret::make();
   const OwnAddress address;

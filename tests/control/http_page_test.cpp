@@ -30,7 +30,7 @@ void send_text(int descriptor, const std::string& text) {
   EXPECT_EQ(::send(descriptor, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
-// Until the head and as many bytes as it announces are there, as a client reads.
+// Reads until the header and the announced number of bytes have arrived, as a client does.
 std::string answer_of(int descriptor) {
   std::string answer;
   for (char bytes[4096];;) {
@@ -59,7 +59,7 @@ TEST(HttpPage, AnswersWithTheTextOfTheMoment) {
                                [&] { return "calls " + std::to_string(++calls); });
   EXPECT_EQ(page.url().find("http://127.0.0.1:"), 0U);
   const int port = port_of(page.url());
-  for (int call = 1; call <= 200; ++call) {  // more than connections that it remembers
+  for (int call = 1; call <= 200; ++call) {  // more than the connections that it remembers
     const std::string answer = asked(port, "GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(answer.find("HTTP/1.0 200"), 0U) << answer;
     EXPECT_NE(answer.find("\r\n\r\ncalls " + std::to_string(call)), std::string::npos) << answer;
@@ -73,7 +73,7 @@ TEST(HttpPage, RefusesEverythingElse) {
   EXPECT_NE(asked(port, "POST /metrics HTTP/1.0\r\n\r\n").find(" 405 "), std::string::npos);
   EXPECT_NE(asked(port, "\r\n\r\n").find(" 400 "), std::string::npos);
   EXPECT_NE(asked(port, std::string(9000, 'x')).find(" 431 "), std::string::npos);
-  const int slow = connected(port);  // begins and never goes on
+  const int slow = connected(port);  // incomplete request that never continues
   send_text(slow, "GET /met");
   const int pieces = connected(port);
   send_text(pieces, "GET /metrics HTTP/1.0\r\n");

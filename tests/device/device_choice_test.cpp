@@ -1,4 +1,4 @@
-// A rank's device and the agreement of ranks about their cards, of devices that are only told of.
+// Choice of a rank's device and agreement of ranks about their cards, with simulated devices.
 #include "rondo/device/device_choice.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(DeviceChoice, FollowsTheNameAndTheLocalRank) {
   EXPECT_EQ(choose_device("auto", kTwo, 1, 2), cuda(1));
   EXPECT_EQ(choose_device("cuda", kTwo, 0, 1), cuda(0));
   EXPECT_EQ(choose_device("cuda", kTwo, 1, 2), cuda(1));
-  EXPECT_EQ(choose_device("cuda", kTwo, 3, 4), cuda(1));  // two ranks a card
+  EXPECT_EQ(choose_device("cuda", kTwo, 3, 4), cuda(1));  // two ranks per card
   EXPECT_EQ(choose_device("cuda:1", kTwo, 0, 1), cuda(1));
 }
 
@@ -53,7 +53,7 @@ TEST(DeviceChoice, KnowsWhichRanksShareACard) {
   EXPECT_TRUE(have_own_cards(own));
   EXPECT_EQ(shared_cards(own), "");
   EXPECT_FALSE(have_own_cards({}));
-  EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}}));                 // one rank sends nothing
+  EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}}));                 // one rank does not communicate
   EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}, {"a", "", ""}}));  // one is on the CPU
   EXPECT_EQ(shared_cards({{"a", "card 0", ""}, {"a", "", ""}, {"a", "", ""}}), "");
 
@@ -91,7 +91,7 @@ TEST(DeviceChoice, RefusesMoreReplicasThanDevices) {
   }
 }
 
-// Ranks of one host, each of which sees `visible`.
+// Returns the choices of ranks of one host that see the devices of `visible`.
 std::vector<DeviceChoice> agreed(int ranks, const std::string& name,
                                  const std::function<VisibleDevices(int rank)>& visible) {
   const auto store = std::make_shared<MemoryStore>();

@@ -1,5 +1,6 @@
-// Prints for each all-reduce of a training step under ddp on one host where in this program the functions are
-// that have led to it. tests/integration/gradient_frames_test.py builds it without inlining and names them.
+// Prints, for each all-reduce of a training step under ddp on one host, the addresses of the functions of
+// this program that led to it. tests/integration/gradient_frames_test.py builds it without inlining and names
+// them.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@
 
 namespace {
 
-// Where in this program the functions are that are running in this thread, the innermost first.
+// Returns the addresses, relative to this program, of the functions running in this thread, innermost first.
 std::vector<std::uintptr_t> running_functions() {
   std::vector<void*> addresses(200);
   addresses.resize(
@@ -28,14 +29,14 @@ std::vector<std::uintptr_t> running_functions() {
   for (void* const address : addresses) {
     Dl_info module = {};
     if (::dladdr(address, &module) == 0 || module.dli_fbase != program.dli_fbase) continue;
-    // Of the call, not of what follows it.
+    // Address of the call, not of the instruction after it.
     offsets.push_back(reinterpret_cast<std::uintptr_t>(address) -
                       reinterpret_cast<std::uintptr_t>(program.dli_fbase) - 1);
   }
   return offsets;
 }
 
-// An engine that prints by which functions all-reduces come to it.
+// An engine that prints the functions that called an all-reduce.
 class Recorder final : public c10d::Backend {
  public:
   explicit Recorder(c10::intrusive_ptr<c10d::Backend> engine)

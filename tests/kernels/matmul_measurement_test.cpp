@@ -75,7 +75,7 @@ TEST(MatmulMeasurement, AnotherBuildAtTheSamePathIsAnotherLibrary) {
   EXPECT_NE(library_identity(path), first);
 }
 
-// This program has no libtorch, so no MKL asks.
+// This program has no libtorch, so MKL calls nothing.
 TEST(MatmulChoice, WithoutMklIsTheDefault) {
   EXPECT_FALSE(matmul_choice().fast);
   EXPECT_FALSE(matmul_choice().why.empty());

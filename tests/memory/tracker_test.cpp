@@ -13,7 +13,7 @@
 namespace rondo::tracker_test {
 namespace {
 
-// Addresses to stand for blocks.
+// Returns an address that stands for a block.
 const char* address(std::size_t i) {
   static const std::array<char, 4096> memory{};
   return memory.data() + 16 * i;
@@ -24,7 +24,7 @@ TEST(BlockTable, IsAMapUnderAnySequenceOfInsertsAndRemovals) {
   std::map<const void*, std::uint64_t> expected;
   std::mt19937_64 random(7);
   for (int i = 0; i < 200'000; ++i) {
-    // Few addresses, so that searches run into each other; more than the first table holds.
+    // Few addresses, so that probe sequences collide; more than the first table holds.
     const auto* key = reinterpret_cast<const void*>((1 + random() % 3000) * 4096);
     if (random() % 2 == 0) {
       const auto before = table.insert(key, {.bytes = random() % 1000, .label = {}});
@@ -71,7 +71,7 @@ TEST(MemoryScope, LabelsOfOwnersEndInAnyOrderAndWithTheScopeAroundThem) {
     memory_labels().enter(&b, {MemoryCategory::activations, memory_unit("b")});
     memory_labels().leave(&a);
     EXPECT_EQ(memory_labels().innermost().unit, memory_unit("b"));
-    memory_labels().leave(&a);  // is none any more
+    memory_labels().leave(&a);  // no label any more
     EXPECT_EQ(memory_labels().innermost().unit, memory_unit("b"));
   }
   EXPECT_EQ(memory_labels().depth(), depth) << "b's was left behind";
@@ -93,7 +93,7 @@ TEST(MemoryTracker, CountsByCategoryAndUnit) {
   EXPECT_EQ(bytes_of(usage.of_unit("root"), MemoryCategory::other), 7U);
   EXPECT_EQ(total_of(usage.of_unit("nothing of that name")), 0U);
 
-  // A block goes from where it was charged, whatever the label of the moment.
+  // A block is removed from the label that it was added under, whatever the current label is.
   const MemoryScope scope(MemoryCategory::gradients, "second");
   EXPECT_TRUE(tracker.remove(address(0)));
   EXPECT_FALSE(tracker.remove(address(0)));
@@ -247,7 +247,7 @@ TEST(MemoryTracker, ThreadsLoseNothing) {
   EXPECT_GE(tracker.peak_total(), 80U);
 }
 
-// Two replicas in one process: figures, limits and peaks of one do not show in the other's.
+// Two replicas in one process: figures, limits and peaks of one do not affect the other.
 TEST(MemoryTracker, ReplicasHaveTrackersOfTheirOwn) {
   const Replica process;
   replica_memory_tracker().set_limit(Bytes{5000});
@@ -262,11 +262,11 @@ TEST(MemoryTracker, ReplicasHaveTrackersOfTheirOwn) {
     EXPECT_THROW(own.add(address(1), 90), MemoryLimitError);
     MemoryCharge charge(MemoryCategory::communication, Bytes{10});
     EXPECT_EQ(own.total(), 100U);
-    std::thread([&] {  // of the process
+    std::thread([&] {  // of the process's own replica
       const std::uint64_t before = replica_memory_tracker().total();
       EXPECT_NE(&replica_memory_tracker(), &own);
       EXPECT_EQ(replica_memory_tracker().limit()->count, 5000U);
-      // Whoever releases it, a block goes from the memory tracker that it is on.
+      // A block is removed from its own tracker, whichever thread releases it.
       EXPECT_FALSE(replica_memory_tracker().remove(address(0)));
       EXPECT_TRUE(any_replica_tracker([](MemoryTracker& tracker) { return tracker.remove(address(0)); }));
       EXPECT_FALSE(any_replica_tracker([](MemoryTracker& tracker) { return tracker.remove(address(0)); }));

@@ -8,7 +8,7 @@
 namespace rondo {
 namespace {
 
-// Calls take(part) for what stands between the commas of `text`; commas in brackets separate nothing.
+// Calls take(part) for each part of `text` between commas; commas in brackets separate nothing.
 template <class Take>
 void for_each_argument(const std::string& text, const Take& take) {
   int depth = 0;
@@ -30,7 +30,7 @@ void for_each_argument(const std::string& text, const Take& take) {
   end_argument();
 }
 
-// The key of "key=value"; empty for an argument without one.
+// Returns the key of "key=value", or an empty string for an argument without one.
 std::string key_of_argument(const std::string& argument) {
   const std::size_t equals = argument.find('=');
   if (equals == std::string::npos) return {};
@@ -42,13 +42,13 @@ std::string key_of_argument(const std::string& argument) {
   return is_name ? key : std::string();
 }
 
-// The value of "key=value"; brackets around all of it keep its commas together.
+// Returns the value of "key=value"; brackets around the whole value protect its commas.
 std::string value_of_argument(const std::string& argument) {
   const std::string value(trim(argument.substr(argument.find('=') + 1)));
   return value.starts_with('(') && value.ends_with(')') ? value.substr(1, value.size() - 2) : value;
 }
 
-// Null when no option, or more than one, is meant.
+// Returns null if no option, or more than one, matches.
 const Option* option_meant(const OptionTable& table, const std::string& key) {
   if (const Option* const exact = table.find(key)) return exact;
   const Option* found = nullptr;

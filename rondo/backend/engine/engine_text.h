@@ -7,40 +7,40 @@
 
 namespace rondo {
 
-// How an engine is named by users: "hierarchical(native, gloo, window=3)". Without libtorch.
+// An engine as users name it: "hierarchical(native, gloo, window=3)". Free of libtorch.
 struct EngineText {
   std::string name;                         // "hierarchical", or "path/to/module.so:name"
-  std::vector<std::string> arguments = {};  // what stands in brackets behind it
+  std::vector<std::string> arguments = {};  // in the brackets after the name
 };
 
-// The type of an option that holds an engine as text, which may have brackets of its own.
+// Type of an option whose value is an engine as text, which may have brackets of its own.
 inline constexpr const char* kEngineOption = "ENGINE";
 
-// What "auto" stands for, by whether the job is on one host.
+// Returns the engine that "auto" selects, by whether the job is on one host.
 std::string engine_of_auto(bool one_host);
 
-// Takes a text apart. Throws UsageError for brackets that are not closed.
+// Parses `text`. Throws UsageError for unbalanced brackets.
 EngineText split_engine(const std::string& text);
 
-// Whether the engine comes from a shared module (engine/module.h), which reads its arguments itself.
+// Returns whether the engine comes from a shared module (engine/module.h), which parses its arguments itself.
 bool is_of_module(const EngineText& engine);
 
-// What the arguments say of the options that `declared` has. "key=value" is the option of that name, or the
-// only one whose name ends with it ("window" for inter-host-window), with '_' or '-'; an argument without a
-// key is the option that stands at its place in the declaration. Throws UsageError naming an argument for
-// which there is no option, and an option that is told two things. Values are not looked at.
+// Returns the values of the options of `declared` in the arguments. "key=value" sets the option of that name,
+// or the only one whose name ends with it ("window" for inter-host-window), with '_' or '-'; an argument
+// without a key sets the option at its position in the declaration. Throws UsageError naming an argument
+// without an option, and an option that is set twice. Does not check values.
 OptionValues options_in_brackets(const EngineText& engine, const Declaration& declared);
 
-// The text that split_engine() and options_in_brackets() read as these.
+// Returns text that split_engine() and options_in_brackets() parse into this name and these options.
 std::string engine_with_options(const std::string& name, const OptionValues& options);
 
-// Throws UsageError, which begins with `what`, unless `text` is "auto", one of `engines` with options that it
-// takes, or one of a shared module, which is not looked at. Engines in options are checked too.
+// Throws UsageError, beginning with `what`, unless `text` is "auto", one of `engines` with options that it
+// takes, or an engine of a shared module, which is not checked. Engines in options are checked too.
 void check_engine(const std::string& text, const std::string& what, const std::vector<Declaration>& engines);
 
 struct RegisteredBackend;
 
-// An engine without options: what it is called, and how one is made.
+// Base of an engine without options: its declaration.
 template <class Folder>
 struct PlainEngine {
   using Options = NoOptions;
@@ -50,8 +50,8 @@ struct PlainEngine {
   }
 };
 
-// The table of the engines without options. The folder of each defines engine(); who calls only declaration()
-// links no libtorch.
+// The table of the engines without options. The folder of each defines engine(); a program that calls only
+// declaration() links no libtorch.
 struct GlooFolder : PlainEngine<GlooFolder> {
   static constexpr const char *kName = "gloo", *kSummary = "Gloo over TCP, between hosts";
   static RegisteredBackend engine(const Options& none);

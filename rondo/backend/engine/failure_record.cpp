@@ -16,11 +16,11 @@
 namespace rondo {
 namespace {
 
-// libtorch has one level for the process. The mutex protects both.
+// The log level of libtorch, one for the process. The mutex protects both fields.
 struct LogLevel {
   std::mutex mutex;
-  int quiet = 0;   // objects that live
-  int before = 0;  // the level without them
+  int quiet = 0;   // number of QuietLog objects
+  int before = 0;  // level to restore
 
   static LogLevel& instance() {
     static LogLevel level;
@@ -33,9 +33,9 @@ struct LogLevel {
 std::string engine_reason(const std::exception& error) {
   const std::string text = plain_message(error);
   std::string line = text.substr(0, text.find('\n'));
-  // Gloo's word for a connection that another thread has closed, with a picture behind it.
+  // Gloo's message for a connection that another thread has closed, followed by ASCII art.
   if (line.find("GLHF!") != std::string::npos) return "the connection was closed";
-  // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] " and the message becomes the message.
+  // Removes a prefix such as "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] ".
   if (const std::size_t end = line.find("] "); line.starts_with('[') && line.find(".cc:") < end)
     line.erase(0, end + 2);
   std::erase_if(line, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
@@ -73,7 +73,7 @@ FailureRecord::FailureRecord(const c10::intrusive_ptr<c10d::Store>& group,
                              Duration limit)
     : group_(bounded(group, limit)), job_(bounded(job, limit)), world_ranks_(std::move(world_ranks)) {}
 
-// Writes `failure` unless there is one already; returns the one that counts.
+// Writes `failure` unless the store has one already; returns the stored one.
 FailureRecord::Failure FailureRecord::record(c10d::Store& store, const Failure& failure) {
   const std::string text =
       nlohmann::json{{"ranks", failure.ranks}, {"mismatch", failure.mismatch}, {"what", failure.what}}.dump();
@@ -85,8 +85,7 @@ FailureRecord::Failure FailureRecord::record(c10d::Store& store, const Failure& 
           first.at("what").get<std::string>()};
 }
 
-// A lost peer may be a consequence of what happened in another group; what ranks disagree about, and who is
-// late, is found here.
+// A lost peer may be a consequence of a failure in another group. A mismatch or a timeout is always a cause.
 std::exception_ptr FailureRecord::first_of_job(const std::exception_ptr& error,
                                                const CommunicationError& failure) noexcept {
   try {
@@ -97,7 +96,7 @@ std::exception_ptr FailureRecord::first_of_job(const std::exception_ptr& error,
       own.ranks.push_back(known ? world_ranks_[static_cast<std::size_t>(rank)] : rank);
     }
     const Failure first = record(*job_, own);
-    // The error names it already where other ranks of the group passed it on.
+    // The error already contains the cause if other ranks of the group passed it on.
     const bool named = own.what.find(first.what) != std::string::npos;
     if (named || dynamic_cast<const PeerLostError*>(&failure) == nullptr) return error;
     std::vector<int> ranks;
@@ -131,7 +130,7 @@ std::exception_ptr FailureRecord::first(const std::exception_ptr& error) noexcep
                               : std::make_exception_ptr(PeerLostError(group.what, group.ranks));
     }
   } catch (...) {
-    return error;  // nobody keeps the store any more
+    return error;  // the store is lost
   }
   try {
     std::rethrow_exception(counts);

@@ -7,11 +7,11 @@
 
 namespace rondo {
 
-// Objects that the communicators of one job share on one rank, one of each type. Those that use an object
-// keep it alive. Any thread.
+// A table of objects that the communicators of one job share on one rank, one of each type. Only the users of
+// an object keep it alive. Any thread.
 class JobObjects {
  public:
-  // Returns the object of that type; null where there is none, or nobody uses it any more.
+  // Returns the object of that type, or null if there is none or it has no users left.
   template <class Object>
   std::shared_ptr<Object> find() const {
     const std::lock_guard lock(mutex_);
@@ -19,7 +19,7 @@ class JobObjects {
     return found == objects_.end() ? nullptr : std::static_pointer_cast<Object>(found->second.lock());
   }
 
-  // Puts `object` in the place of the one of its type.
+  // Registers `object`, replacing the one of its type.
   template <class Object>
   void set(const std::shared_ptr<Object>& object) {
     const std::lock_guard lock(mutex_);

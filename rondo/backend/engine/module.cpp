@@ -26,8 +26,8 @@ class LoadedModule final : public BackendModule {
 };
 
 LoadedModule load(const std::string& path) {
-  // Never unloaded: its backends' code must outlive every communicator. Global, as MPI loads parts of its own
-  // that look for it.
+  // Never unloaded: its backends' code must outlive every communicator. RTLD_GLOBAL, because MPI loads
+  // plug-ins that look for MPI's symbols.
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) throw UsageError(str("backend module ", path, " cannot be loaded: ", dlerror()));
   using Function = void (*)(BackendModule&);
@@ -44,7 +44,7 @@ LoadedModule load(const std::string& path) {
 }  // namespace
 
 RegisteredBackend load_backend(const std::string& path, const std::string& name) {
-  // dlopen knows a module by its file, so this only saves asking it again.
+  // A cache: dlopen would return the same module again.
   static std::mutex mutex;  // protects modules
   static std::map<std::string, LoadedModule> modules;
   const std::lock_guard lock(mutex);

@@ -4,7 +4,7 @@
 
 #include "rondo/backend/engine/request.h"
 
-// Backends of others, in shared modules that are loaded by name: `--backend path/to/module.so:name`.
+// Third-party backends in shared modules that are loaded by name: `--backend path/to/module.so:name`.
 //
 // A module exports one C function,
 //
@@ -12,27 +12,27 @@
 //     module.add("name", [](const rondo::BackendRequest& request) { return c10::make_intrusive<...>(...); });
 //   }
 //
-// compiled against the same headers of rondo and libtorch as the program that loads it. Nothing of rondo
-// needs to be linked into it: what the factory gets is in request.h.
+// compiled against the same headers of rondo and libtorch as the program that loads it. A module need not
+// link rondo; request.h declares the factory's input.
 namespace rondo {
 
-// What a module gets to name its backends with; see the top of this file.
+// The interface through which a module registers its backends; see the top of this file.
 class BackendModule {
  public:
-  // Grows when what a factory is given changes.
+  // Version of the factories' input; grows with each change.
   static constexpr int kVersion = 3;
 
   virtual ~BackendModule() = default;
-  // Of the program that loads the module; a module may compare it with kVersion, as it was compiled.
+  // Returns the version of the program that loads the module. A module may compare it with kVersion, its own
+  // version.
   virtual int version() const = 0;
-  // Names one of the module's backends, and says what it can do where it does not answer itself
-  // (ExtendedBackend).
+  // Registers one of the module's backends. `traits` hold for communicators that are not ExtendedBackend.
   virtual void add(const std::string& name, BackendFactory factory, const EngineTraits& traits = {}) = 0;
 };
 
-// The engine `name` of the module at `path`, which is loaded the first time and stays. Without a '/' in it,
-// `path` is looked for as the dynamic linker does. Throws UsageError when the file cannot be loaded, does not
-// export rondo_register_backends, or has no such backend (it names those it has). Any thread.
+// Returns the engine `name` of the module at `path`, which is loaded at the first call and stays loaded. A
+// `path` without '/' is searched as the dynamic linker does. Throws UsageError if the file cannot be loaded,
+// does not export rondo_register_backends, or has no such backend (the error names those it has). Any thread.
 RegisteredBackend load_backend(const std::string& path, const std::string& name);
 
 }  // namespace rondo

@@ -8,18 +8,18 @@
 
 namespace rondo {
 
-// The module with the engine nccl. Free of libtorch.
+// Location and versions of the module with the engine nccl. Free of libtorch.
 
 // File name of the module.
 inline constexpr const char* kNcclModule = "rondo_nccl.so";
 
-// Why a build lacks NCCL, and what it takes.
+// Error message of a build without NCCL: the reason and the requirements.
 inline constexpr const char* kNoNccl =
     "this build of rondo has no NCCL: it needs a libtorch with CUDA, and the headers of CUDA and NCCL "
     "(beside what a CUDA wheel brings nvidia-cuda-crt and nvidia-cuda-cccl, or a CUDA toolkit); "
     "RONDO_NCCL_MODULE names rondo_nccl.so where it is not beside this program or in ../lib";
 
-// Returns whether the module is there. Any thread.
+// Returns whether the module was found. Any thread.
 inline bool have_nccl() { return !find_module(kNcclModule).empty(); }
 
 struct NcclVersion {
@@ -31,13 +31,13 @@ struct NcclVersion {
   std::string text() const { return str(major, ".", minor, ".", patch); }
 };
 
-// Reads a version as NCCL counts from 2.9 on: 22809 is 2.28.9.
+// Decodes a version in NCCL's numbering since 2.9: 22809 is 2.28.9.
 constexpr NcclVersion nccl_version_of(int code) { return {code / 10000, code / 100 % 100, code % 100}; }
 
-// Says why versions of NCCL do not go together: `module`, whose headers rondo's module was compiled with,
-// `libtorch`, whose headers libtorch was compiled with, and `library`, which was loaded. Structures change
-// between minor versions, so the first two must agree in these; a library serves programs of all earlier
-// versions with its own major number. Empty: they go together.
+// Returns the reason why versions of NCCL are incompatible, or an empty string. `module` and `libtorch` are
+// the versions of the headers that rondo's module and libtorch were compiled with; `library` was loaded.
+// Structures change between minor versions, so `module` and `libtorch` must agree in the major and minor
+// version; a library is compatible with programs of all earlier versions of its own major version.
 inline std::string nccl_mismatch(const NcclVersion& module, const NcclVersion& libtorch,
                                  const NcclVersion& library) {
   const std::string install = str("install nvidia-nccl-cu13==", libtorch.text(), " of PyPI");

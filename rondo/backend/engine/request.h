@@ -14,55 +14,55 @@
 
 namespace rondo {
 
-// One group's connection over an engine, and what it can do.
+// One group's connection over an engine, and its traits.
 struct Communicator {
   c10::intrusive_ptr<c10d::Backend> backend;  // never null
-  EngineTraits traits;                        // of this communicator
+  EngineTraits traits;                        // those of this communicator
 };
 
-// What a backend factory is given to build one communicator.
+// The input of a backend factory, which makes one communicator.
 struct BackendRequest {
-  std::string group_name;                 // the same on all members, and of no other group of the job
-  int rank = 0;                           // of this process in the group
-  int size = 1;                           // members of the group
+  std::string group_name;                 // the same on all members, unique in the job
+  int rank = 0;                           // rank of this process in the group
+  int size = 1;                           // number of members of the group
   std::vector<int> world_ranks;           // world rank of each member
   c10::intrusive_ptr<c10d::Store> store;  // private to the group
-  // Store of all ranks of the job, for its first failure; null: the group knows of its own only.
+  // Store of all ranks of the job, for its first failure; null: only the group's own failures are recorded.
   c10::intrusive_ptr<c10d::Store> job_store = {};
-  // Objects that this rank's groups of the job share; null: the group is no part of a job.
+  // Objects that this rank's groups of the job share; null: the group is not part of a job.
   std::shared_ptr<JobObjects> job_objects = {};
   Duration timeout = std::chrono::minutes(5);  // longest wait of any collective
   // Host of each member, equal for those that can share memory; empty: all run on one host.
   std::vector<std::string> hosts = {};
-  std::vector<std::string> host_names = {};  // of each member, for messages
-  // A store that only this host's members share, private to the group; null: they meet in `store` too.
+  std::vector<std::string> host_names = {};  // name of each member's host, for messages
+  // Store that only this host's members share, private to the group; null: they use `store`.
   c10::intrusive_ptr<c10d::Store> host_store = {};
-  // Address of this host that the others reach it by; empty: not known.
+  // Address at which other hosts reach this host; empty: unknown.
   std::string local_address = {};
-  // Of an engine from a shared module: what stood in brackets behind its name, "m.so:x(a, b)".
+  // Arguments in the brackets after the name of an engine from a shared module, "m.so:x(a, b)".
   std::vector<std::string> arguments = {};
-  // Sums are added in the order of ranks, see InitOptions::deterministic. The registry sees to it for engines
-  // whose factory is not registered as deterministic.
+  // Whether sums are added in the order of ranks, see InitOptions::deterministic. The registry ensures it for
+  // engines whose factory is not registered as deterministic.
   bool deterministic = false;
-  // Makes the engines of which this one consists, by name; set by the registry.
+  // Makes component engines by name, for an engine that combines others; set by the registry.
   std::function<Communicator(const std::string& name, const BackendRequest&)> make = {};
 
-  // Whether all members can share memory.
+  // Returns whether all members can share memory.
   bool one_host() const {
     return hosts.empty() ||
            std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) { return h == hosts.front(); });
   }
 };
 
-// Makes this rank's end of a communicator. Collective: every member calls it with the same group. Blocking.
+// A factory of this rank's end of a communicator. Collective: every member calls it with the same group.
+// Blocking.
 using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
 
-// An engine as it is registered: how to make a communicator, and what can be said of those that do not answer
-// themselves (ExtendedBackend).
+// A registered engine: its factory, and the traits of communicators that are not ExtendedBackend.
 struct RegisteredBackend {
   BackendFactory factory;    // makes a communicator
-  EngineTraits traits = {};  // of communicators that do not answer themselves
-  bool built_in = false;     // rondo's own: its traits need no look at a communicator
+  EngineTraits traits = {};  // of communicators that are not ExtendedBackend
+  bool built_in = false;     // one of rondo's own: its traits are known without a communicator
 };
 
 }  // namespace rondo

@@ -21,16 +21,16 @@ std::string_view as_text(const std::vector<std::uint8_t>& bytes) {
 
 std::vector<std::uint8_t> as_bytes(std::string_view text) { return {text.begin(), text.end()}; }
 
-// In such parts a wait looks whether it is over otherwise.
+// Interval at which a wait checks over_key.
 constexpr auto kStoreWaitPart = std::chrono::milliseconds(500);
-// Longest time that a keeper which lives takes to answer that a wait is over.
+// Time that a live store gets to answer after the end of a wait.
 constexpr auto kStoreAnswerTime = std::chrono::seconds(5);
-// Bytes shown of a text that another process has set.
+// Longest text of another process in a message, in bytes.
 constexpr std::size_t kLongestReason = 1000;
 
 // State that an abandoned call shares with the thread that waited for it.
 struct BoundedCall {
-  std::mutex mutex;  // protects what follows
+  std::mutex mutex;  // protects the fields below
   std::condition_variable changed;
   bool ended = false;
   std::exception_ptr error;
@@ -51,7 +51,7 @@ struct BoundedCall {
   }
 }
 
-// A value that a call left behind may still write.
+// A result that an abandoned call may still write.
 template <class Result>
 struct SharedResult {
   std::optional<Result> value;
@@ -182,7 +182,7 @@ void BoundedStore::throw_over() const {
   throw JobOverError(str(options_.over_text, printable(text, kLongestReason)), {});
 }
 
-// The values that `call` uses are its own: it may be left behind.
+// `call` must own the values that it uses: it may be abandoned.
 template <class Result>
 Result BoundedStore::ask(std::function<Result(c10d::Store&)> call, Duration limit) const {
   throw_if_broken();
@@ -240,7 +240,7 @@ std::int64_t BoundedStore::getNumKeys() {
 
 void BoundedStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
 
-// In parts, between which other threads' calls have their turn.
+// Waits in parts, so that other threads' calls run in between.
 void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const Deadline deadline = timeout == kNoTimeout ? Deadline::never() : Deadline::after(timeout);
   while (true) {

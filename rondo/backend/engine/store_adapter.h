@@ -12,7 +12,7 @@
 
 namespace rondo {
 
-// A rondo::Store seen as a c10d::Store: every engine of libtorch can meet through the launcher's shared
+// A rondo::Store as a c10d::Store, so that every engine of libtorch can meet through the launcher's shared
 // memory.
 class StoreForC10d final : public c10d::Store {
  public:
@@ -36,8 +36,8 @@ class StoreForC10d final : public c10d::Store {
   std::shared_ptr<rondo::Store> store_;
 };
 
-// A c10d::Store seen as a rondo::Store, for the torch-free engine. Cancelling a wait has no effect until its
-// deadline.
+// A c10d::Store as a rondo::Store, for the engine that does not use libtorch. Cancelling a wait has no effect
+// until its deadline.
 class StoreFromC10d final : public Store {
  public:
   explicit StoreFromC10d(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
@@ -53,29 +53,30 @@ class StoreFromC10d final : public Store {
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-// Runs `call` on a thread of its own and returns when it has ended. Throws what it throws; errors of libtorch
-// become PeerLostError (the connection is lost) or Error, TimeoutError when it has not ended after `limit`.
-// It is then left behind, and must keep alive what it uses. `keeper` says who answers, for messages.
-// Libtorch's own log lines of failures are not shown.
+// Runs `call` on a new thread and blocks until it has ended. Throws the call's exception; libtorch's errors
+// become PeerLostError (the connection is lost) or Error. Throws TimeoutError if the call has not ended after
+// `limit`; the call is then abandoned and must own the values that it uses. `keeper` names the process that
+// answers, for messages. Suppresses libtorch's own log lines of failures.
 void run_bounded(std::function<void()> call, Duration limit, const std::string& keeper);
 
-// The job, or its present attempt, is over before all ranks have joined; the message says why.
+// The error for a job, or its current attempt, that ended before all ranks joined; the message has the
+// reason.
 class JobOverError : public PeerLostError {
  public:
   using PeerLostError::PeerLostError;
 };
 
-// A c10d::Store that another process keeps, whose calls end in time: c10d itself waits without limit for an
-// answer of a process that is stopped or cut off, and lets every other call wait for that one. A call throws
-// TimeoutError when it is not answered within getTimeout(), a wait() five seconds after its own timeout;
-// later calls then throw at once. PeerLostError when the connection is lost, JobOverError when the wait is
-// over. Any thread.
+// A c10d::Store that another process keeps, with bounded calls: c10d itself waits without limit for a process
+// that is stopped or cut off, and blocks every other call meanwhile. A call throws TimeoutError if it is not
+// answered within getTimeout(), a wait() five seconds after its own timeout; later calls then throw at once.
+// Throws PeerLostError if the connection is lost, and JobOverError if over_key is set during a wait. Any
+// thread.
 class BoundedStore final : public c10d::Store {
  public:
   struct Options {
-    std::string keeper;  // who keeps it, for messages
-    Duration timeout;    // of each call
-    // Waits end with JobOverError once the key is there: this text and the key's value. Empty: never.
+    std::string keeper;  // name of the process that keeps the store, for messages
+    Duration timeout;    // limit of each call
+    // Key that ends waits with JobOverError, whose message is over_text and the key's value. Empty: none.
     std::string over_key = {};
     std::string over_text = {};
   };
@@ -113,7 +114,7 @@ class BoundedStore final : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> store_;
   Options options_;
   mutable std::mutex mutex_;           // protects broken_
-  mutable std::exception_ptr broken_;  // a call was not answered: none will be
+  mutable std::exception_ptr broken_;  // error of an unanswered call; later calls rethrow it
 };
 
 }  // namespace rondo

@@ -1,5 +1,4 @@
-// Compiled with USE_C10D_GLOO and Gloo's headers, which no other file sees; the code behind them is in
-// libtorch.
+// Compiled with USE_C10D_GLOO and Gloo's headers, which no other file sees. libtorch contains Gloo's code.
 #include <ATen/ops/empty.h>
 #include <signal.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -28,15 +27,14 @@
 namespace rondo {
 namespace {
 
-// Ends waits for sends to ranks that are gone. When a connection ends, Gloo wakes whoever waits for a
-// receive, or for a send that has not begun; it forgets a send of which a part has been written
-// (Pair::signalException in gloo/transport/tcp/pair.cc, seen in April 2026), and that wait would last until
-// its deadline. A thread therefore tries connections under which a send has been waited for a while. Any
-// thread may call all of this but stop().
+// Ends waits for sends to lost ranks. When a connection ends, Gloo wakes threads that wait for a receive, or
+// for a send that has not begun; it forgets a partly written send (Pair::signalException in
+// gloo/transport/tcp/pair.cc, seen in April 2026), whose wait would last until its deadline. Therefore a
+// thread probes connections with a long wait for a send. All members but stop() may be called by any thread.
 class SendWatch {
  public:
-  // Throws when the connection to a rank has ended. Every call may leave some ten bytes behind in both
-  // processes for as long as the connection lasts, so the watch calls it less often the longer it has.
+  // Throws if the connection to a rank has ended. Every call may use some ten bytes in both processes until
+  // the connection ends, so the watch calls it less and less often.
   using Probe = std::function<void(int peer)>;
 
   explicit SendWatch(Probe probe) : probe_(std::move(probe)) {}
@@ -44,31 +42,31 @@ class SendWatch {
   SendWatch& operator=(const SendWatch&) = delete;
   ~SendWatch() { stop(); }
 
-  // Work::wait() of a send to `peer`. Throws std::runtime_error, within about two seconds, when the
+  // Calls Work::wait() of a send to `peer`. Throws std::runtime_error, within about two seconds, if the
   // connection has ended.
   bool wait(c10d::Work& send, int peer, std::chrono::milliseconds timeout);
 
-  // Later waits are not watched, and the probe is not called any more. By one thread.
+  // Stops watching: later waits are not watched, and the probe is no longer called. One thread only.
   void stop();
 
  private:
   struct Wait {
     c10d::Work* send;
     int peer;
-    int rounds = 0;       // that it has lasted
-    int lost_rounds = 0;  // since its connection has been seen to be at its end
+    int rounds = 0;       // duration so far
+    int lost_rounds = 0;  // rounds since a probe found the connection closed
   };
-  // Of one connection.
+  // Probes of one connection.
   struct Tries {
     std::uint64_t made = 0;
-    std::uint64_t rounds_left = 0;  // until the next
+    std::uint64_t rounds_left = 0;  // until the next probe
   };
 
   void watch();
   void look_at_waits();
 
   const Probe probe_;
-  std::mutex mutex_;  // protects all below
+  std::mutex mutex_;  // protects all members below
   std::condition_variable changed_;
   std::list<Wait> waits_;
   std::map<int, Tries> tries_;  // by peer
@@ -78,11 +76,12 @@ class SendWatch {
 };
 
 constexpr std::chrono::milliseconds kRound{250};
-// A send may have ended before its connection did, and the thread that waits for it not have run since: in
-// these rounds it can. Rounds, not time: a machine that stood still has had none.
+// Rounds between a failed probe and the abort of a send. The send may have ended before its connection did,
+// and its waiter may not have run since. Counted in rounds, not in time, because a suspended machine runs no
+// rounds.
 constexpr int kLostRounds = 5;
-// A connection is tried each round at first, and one round less often for each so many tries that it has had:
-// some 13,000 in a day.
+// Number of probes after which the interval grows by one round; it begins with one round. That is about
+// 13,000 probes a day.
 constexpr std::uint64_t kTriesPerRound = 250;
 
 bool SendWatch::wait(c10d::Work& send, int peer, std::chrono::milliseconds timeout) {
@@ -153,8 +152,8 @@ void SendWatch::look_at_waits() {
   }
 }
 
-// Gloo writes to sockets whose other end may just have died. Without this the kernel ends the whole process,
-// before anybody can say which rank is gone. A program's own handler stays.
+// Ignores SIGPIPE: Gloo writes to sockets whose peer may just have died, and the signal would end the process
+// before it can report the lost rank. Keeps a program's own handler.
 void ignore_broken_pipes() {
   struct sigaction now {};
   if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
@@ -184,7 +183,7 @@ class WatchedSend final : public c10d::Work {
 
 std::string begun_key(int rank) { return str("gloo/begun/", rank); }
 
-// Members that have not begun to connect, by their ranks in the group; empty also where the store is lost.
+// Returns the members that have not begun to connect, by group rank; empty also if the store is lost.
 std::vector<int> not_begun(const BackendRequest& request) {
   std::vector<int> missing;
   try {
@@ -197,7 +196,7 @@ std::vector<int> not_begun(const BackendRequest& request) {
   return missing;
 }
 
-// Throws an error that names the members that did not come, where others had begun to wait for them.
+// Throws an error that names the members that did not arrive, if others had begun to wait for them.
 [[noreturn]] void throw_not_connected(const BackendRequest& request, const std::string& reason, bool waited) {
   const std::string text = str("Gloo could not connect rank ", request.rank, " of ", request.size,
                                " in group '", request.group_name, "': ");
@@ -211,7 +210,7 @@ std::vector<int> not_begun(const BackendRequest& request) {
                      missing);
 }
 
-// Gloo whose sends hear of a lost peer.
+// Gloo with sends that fail when the peer is lost.
 class WatchedGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
@@ -225,7 +224,7 @@ class WatchedGloo final : public c10d::ProcessGroupGloo {
   }
 
  private:
-  // Nobody sends with it.
+  // Tag of the probe, which no message uses.
   static constexpr int kProbeTag = std::numeric_limits<int>::max();
 
   std::shared_ptr<SendWatch> watch_ = std::make_shared<SendWatch>([this](int peer) {
@@ -241,8 +240,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
   ignore_broken_pipes();
   auto options = ProcessGroupGloo::Options::create(
       std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout));
-  // One thread runs a rank's collectives in the order they were started; more would only take turns on the
-  // processor.
+  // One thread runs a rank's collectives in the order in which they were started; further threads would only
+  // compete for the processor.
   options->threads = 2;
   options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
   options->group_name = request.group_name;

@@ -68,9 +68,9 @@ namespace {
 using Transfer = OuterLink::Transfer;
 using Lane = OuterLink::Lane;
 
-// Parts up to this size go to all hosts at once: a second round trip would take longer than the bytes.
+// Largest part that is sent to all hosts at once: a second round trip would take longer than the bytes.
 constexpr std::size_t kDirectBytes = std::size_t{64} << 10;
-// Parts begin at multiples of this many elements, where the buffer allows it.
+// Alignment of parts in elements, if the buffer allows it.
 constexpr std::uint64_t kAlignment = 16;
 
 struct ChunkRange {
@@ -78,7 +78,7 @@ struct ChunkRange {
   std::uint64_t size = 0;
 };
 
-// Part `index` of `count` of `whole`.
+// Returns part `index` of `count` of `whole`.
 ChunkRange part_of(const ChunkRange& whole, int index, int count) {
   const std::uint64_t units = (whole.size + kAlignment - 1) / kAlignment;
   const auto edge = [&](int i) {
@@ -90,13 +90,13 @@ ChunkRange part_of(const ChunkRange& whole, int index, int count) {
 
 struct Chunk {
   ChunkRange all;
-  // Scattered: every rank of the host gets an equal part, in one reduce_scatter. Otherwise the first
+  // Whether every rank of the host gets an equal part, in one reduce_scatter. Otherwise the first
   // `inter_host_ranks` ranks get one each by a reduce of their own.
   bool scattered = false;
   int inter_host_ranks = 1;
   ChunkRange own;  // this rank's part; empty when it exchanges nothing
 
-  // While under way.
+  // While the chunk is in flight.
   std::vector<std::vector<std::byte>> received = {};  // by host
   std::vector<std::byte> encoded = {};
   std::vector<Transfer> receives = {};  // by host
@@ -159,7 +159,7 @@ class AllReduce final : public Operation {
       chunks_.push_back(std::move(chunk));
     };
     std::uint64_t begin = 0;
-    // The last elements that do not divide go through one rank, as everything small does.
+    // The rest of the division goes through one rank, as small buffers do.
     const std::uint64_t large =
         request_.elements * width_ <= kDirectBytes ? 0 : request_.elements / unit * unit;
     while (begin < large) {
@@ -170,7 +170,7 @@ class AllReduce final : public Operation {
     if (begin < request_.elements || chunks_.empty()) add({begin, request_.elements - begin}, 1, false);
   }
 
-  // Whether large parts are exchanged in two phases.
+  // Returns whether large parts are exchanged in two phases.
   bool in_pieces(const HostMap& map) const {
     return map.host_count() > 2 && !(compression_ && compression_->encoder->is_sparse());
   }
@@ -178,7 +178,7 @@ class AllReduce final : public Operation {
     return in_pieces(map) && chunk.own.size * width_ > kDirectBytes;
   }
 
-  // `step` once for each inter-host rank, in place on its part of the chunk, with this rank as root.
+  // Runs `step` once for each inter-host rank, in place on its part of the chunk, with that rank as root.
   void run_by_inter_host_rank(CollectiveRequest step, const Chunk& chunk, HostGroup& group,
                               const Deadline& deadline) const {
     std::uint64_t last = 0;
@@ -203,7 +203,7 @@ class AllReduce final : public Operation {
       step.kind = OperationKind::reduce_scatter;
       step.elements = chunk.own.size;
       step.input = {at(chunk.all.begin), step.bytes(), {}};
-      // The part takes the place of this rank's own contribution to it, which nobody else reads.
+      // The part overwrites this rank's own contribution to it, which no other rank reads.
       step.output = {at(chunk.own.begin), step.bytes(), {}};
       transports.intra_host_reduce->run(step, deadline);
       return;
@@ -212,7 +212,7 @@ class AllReduce final : public Operation {
     run_by_inter_host_rank(step, chunk, *transports.intra_host_reduce, deadline);
   }
 
-  // So that the encodings' plain sum is the average over all ranks.
+  // Scales this host's sum so that the plain sum of the encodings is the average over all ranks.
   void scale(const Chunk& chunk, const HostMap& map) const {
     if (request_.reduction != Reduction::average) return;
     const float factor = static_cast<float>(map.host_size()) / static_cast<float>(map.world_size());
@@ -229,7 +229,7 @@ class AllReduce final : public Operation {
     return compression_ ? compression_->encoder->encoded_bytes(range.size) : range.size * width_;
   }
 
-  // The range that `host` receives from this one in the first phase.
+  // Returns the range that `host` receives from this one in the first phase.
   ChunkRange outgoing(const Chunk& chunk, int host, const HostMap& map) const {
     return in_pieces(chunk, map) ? part_of(chunk.own, host, map.host_count()) : chunk.own;
   }
@@ -250,7 +250,7 @@ class AllReduce final : public Operation {
                                             chunk.received[h].data(), chunk.received[h].size());
     }
     if (compression_) encode_parts(index, map);
-    // Beginning behind the own host, so that not all send to the first one at once.
+    // Starts behind the own host, so that not all send to the first one at once.
     for (int step = 1; step < map.host_count(); ++step) {
       const int host = (map.host() + step) % map.host_count();
       const ChunkRange range = outgoing(chunk, host, map);
@@ -262,7 +262,8 @@ class AllReduce final : public Operation {
     }
   }
 
-  // Where the encoding for `host` begins. Encodings are read as floats, so each begins at a multiple of 64.
+  // Returns the offset of the encoding for `host`. Encodings are read as floats, so each begins at a multiple
+  // of 64.
   std::size_t encoded_at(const Chunk& chunk, int host, const HostMap& map) const {
     if (!in_pieces(chunk, map)) return 0;
     return static_cast<std::size_t>(host) * slot_bytes(chunk, map);
@@ -279,7 +280,7 @@ class AllReduce final : public Operation {
     const bool pieces = in_pieces(chunk, map);
     chunk.encoded.resize(slot_bytes(chunk, map) * (pieces ? static_cast<std::size_t>(map.host_count()) : 1));
     for (int host = 0; host < map.host_count(); ++host) {
-      // The piece that this host sums itself stays exact; undivided, one encoding is for all.
+      // The piece that this host sums itself stays exact; without pieces, one encoding serves all hosts.
       if (pieces ? host == map.host() : host > 0) continue;
       const ChunkRange range = outgoing(chunk, host, map);
       compression_->encoder->encode(
@@ -297,14 +298,14 @@ class AllReduce final : public Operation {
   void finish_exchange(std::size_t index, Transports& transports, const Deadline& deadline) {
     Chunk& chunk = chunks_[index];
     wait_for(chunk.receives, transports, deadline);
-    // The sum takes the place of what is being sent.
+    // The sum overwrites the buffers of the sends.
     wait_for(chunk.sends, transports, deadline);
     const ChunkRange range = outgoing(chunk, transports.map.host(), transports.map);
     if (range.size > 0) add_up(chunk, range, transports.map);
     if (in_pieces(chunk, transports.map)) gather_pieces(index, transports, deadline);
   }
 
-  // In host order on every rank, so that all get the same bits.
+  // Adds in host order on every rank, so that all get the same bits.
   void add_up(Chunk& chunk, const ChunkRange& range, const HostMap& map) {
     if (!compression_) {
       std::vector<const std::byte*> sources;
@@ -401,8 +402,8 @@ class AllReduce final : public Operation {
   std::size_t width_;
   std::shared_ptr<Compression> compression_;
   std::vector<Chunk> chunks_;
-  std::vector<std::uint64_t> residual_at_;  // where a chunk's residual begins
-  std::vector<double> weights_;             // ranks of each host
+  std::vector<std::uint64_t> residual_at_;  // start of each chunk's residual
+  std::vector<double> weights_;             // number of ranks of each host
 };
 
 }  // namespace

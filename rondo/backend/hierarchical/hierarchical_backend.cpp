@@ -21,10 +21,10 @@ namespace {
 using c10d::OpType;
 using namespace hierarchical;
 
-// Smaller tensors are losses, counters and the like: exact, and never worth encoding.
+// Smaller tensors are losses and counters, which stay exact; encoding them saves nothing.
 constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
 
-// Which ranks share a host, as far as the options say.
+// Returns the map of ranks to hosts; each rank is its own host if the options say so.
 HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options& options) {
   std::vector<std::string> hosts = request.hosts;
   if (options.one_rank_a_host) {
@@ -34,7 +34,8 @@ HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options
   return {hosts, request.rank};
 }
 
-// What depends on the order in which it is computed. The smallest of zeros and of NaNs does too.
+// Returns whether the result depends on the order of the additions. The minimum of zeros and of NaNs does
+// too.
 bool depends_on_order(const CollectiveRequest& request) { return is_floating(request.type); }
 
 std::vector<std::string> names_of(const BackendRequest& request, const HostMap& map, bool with_hosts) {
@@ -51,7 +52,7 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
   return names;
 }
 
-// An engine among this host's members; null when this rank is alone there.
+// Makes an engine among this host's members; null if this rank is alone there.
 std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map,
                                            const char* part, Duration patience) {
   if (map.host_size() == 1) return nullptr;
@@ -83,7 +84,7 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
                                           names_of(request, map, !options.one_rank_a_host), kDataGrace);
   std::vector<int> peers;
   for (int rank = 0; rank < request.size; ++rank) {
-    // Sums in the order of ranks go from everybody to everybody.
+    // Sums in the order of ranks need messages between all ranks of different hosts.
     if (request.deterministic ? map.host_of(rank) != map.host() : map.deals_with(rank)) peers.push_back(rank);
   }
   return std::make_unique<Transports>(Transports{std::move(map), std::move(peers),
@@ -156,11 +157,11 @@ std::shared_ptr<Compression> HierarchicalBackend::compression_of(const RequestCa
       request.bytes() <= kLeastCompressed || call.first_tensor().scalar_type() != at::kFloat) {
     return nullptr;
   }
-  // What encodings leave out belongs to the caller's memory: that of a copy is new each time.
+  // The residuals belong to the caller's memory: the memory of a copy is new each time.
   return compression_.find(call.first_tensor());
 }
 
-// Sums copies on all ranks, of which only the root keeps its own.
+// Sums copies on all ranks; only the root keeps the result.
 std::unique_ptr<Operation> HierarchicalBackend::sum_of_copies(RequestCall& call) const {
   CollectiveRequest request = call.request;
   request.kind = OperationKind::all_reduce;
@@ -182,7 +183,7 @@ std::unique_ptr<Operation> HierarchicalBackend::operation_of(RequestCall& call,
     case OperationKind::broadcast:
       return hierarchical::broadcast(request, hosts());
     case OperationKind::barrier: {
-      // Nobody has the sum before everybody has contributed.
+      // A rank has the sum only after all ranks have contributed.
       const at::Tensor token = at::zeros({1}, at::kInt);
       request.kind = OperationKind::all_reduce;
       call.set_piece(token, true);
@@ -253,7 +254,7 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
     try {
       return start(*backend, message);
     } catch (const std::exception& e) {
-      // Which engines between hosts have messages of a rank to itself is theirs to know.
+      // Only the engine between hosts can tell whether it supports messages of a rank to itself.
       if (peer != getRank()) throw;
       throw UsageError(
           str(direction, whom, ", which is this rank itself: ", rondo::split(e.what(), '\n').front()));
@@ -303,7 +304,7 @@ c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& eng
   return c10::make_intrusive<HierarchicalBackend>(request, options);
 }
 
-// All that decides how buffers are cut and encoded; the same text on all ranks.
+// Describes everything that decides how buffers are cut and encoded; the same text on all ranks.
 std::string HierarchicalBackend::describe_codec() const {
   std::vector<int> host_of;
   for (int rank = 0; rank < hosts().world_size(); ++rank) host_of.push_back(hosts().host_of(rank));
@@ -326,7 +327,7 @@ std::map<std::string, at::Tensor> HierarchicalBackend::memory() {
 
 std::string HierarchicalBackend::restore_memory(const TensorsByName& memory) {
   if (!compression_.active()) return ExtendedBackend::restore_memory(memory);
-  compression_.restore({});  // whatever follows, nothing of before
+  compression_.restore({});  // whatever follows, no earlier state remains
   const auto about = memory.find("about");
   if (about == memory.end()) return "is not there";
   if (const std::string saved = text_of_tensor(about->second); saved != describe_codec())

@@ -16,20 +16,19 @@
 
 namespace rondo {
 
-// Of a factory's; a communicator that is not deterministic is not deterministic.
+// Traits registered with the factory; an instance reports its own `deterministic`.
 inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .device_tensors = true};
 
-// Two engines as one c10d::Backend, named "hierarchical": shared memory among the ranks of a host, and any
-// other backend, of which only messages are used, between hosts. Ranks may be numbered in any order over
-// hosts.
+// Two engines as one c10d::Backend, named "hierarchical": shared memory among the ranks of a host, and the
+// messages of any other backend between hosts. Ranks may be numbered in any order over hosts.
 //
-// all_reduce, broadcast, reduce, all_gather, reduce_scatter and barrier go through the hierarchy, in chunks,
-// on two threads of this backend, so that they move on while the caller computes. gather, scatter and
-// all_to_all are messages of the backend between hosts, also between ranks of one host; so are send and recv.
+// all_reduce, broadcast, reduce, all_gather, reduce_scatter and barrier use both levels, in chunks, on two
+// threads of this backend, so that they progress while the caller computes. gather, scatter and all_to_all
+// are messages of the backend between hosts, also between ranks of one host; so are send and recv.
 //
-// Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then, or,
-// where the request says deterministic, by rank whatever the hosts (rank_order.h).
-// Errors are PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
+// Results are the same on all ranks, bit by bit: sums are added by rank within a host and then by host or, if
+// the request is deterministic, by rank whatever the hosts (rank_order_sum in transfers.h). Errors are
+// PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
 class HierarchicalBackend final : public RequestBackend, public FailingEngine {
  public:
   struct Options : HierarchicalOptions {
@@ -37,14 +36,14 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
     bool one_rank_a_host = false;
   };
 
-  // Throws UsageError for a codec where the request says deterministic.
+  // Throws UsageError for a codec if the request is deterministic.
   HierarchicalBackend(const BackendRequest& request, const Options& options);
   ~HierarchicalBackend() override;
 
   const hierarchical::HostMap& hosts() const { return pipeline_->transports().map; }
   EngineTraits traits() const override;
-  // What the codec between hosts has left out of sums so far on this rank (error feedback); of another codec,
-  // cutting or layout of hosts it cannot be used.
+  // Returns the residuals of the codec between hosts on this rank (error feedback). The residuals are valid
+  // only for the same codec, chunk size and layout of hosts.
   std::map<std::string, at::Tensor> memory() override;
   std::string restore_memory(const std::map<std::string, at::Tensor>& memory) override;
   void close() override;
@@ -61,11 +60,11 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   Work start(RequestCall&& call, Duration timeout, bool caller_waits) override;
   Work start_send(const at::Tensor& tensor, int destination, int tag) override;
   Work start_receive(const at::Tensor& tensor, int source, int tag) override;
-  // Makes the operation of a call, whose tensors it may replace by copies.
+  // Makes the operation of a call. May replace its tensors by copies.
   std::unique_ptr<hierarchical::Operation> operation_of(
       RequestCall& call, std::shared_ptr<hierarchical::Compression> compression) const;
   std::unique_ptr<hierarchical::Operation> sum_of_copies(RequestCall& call) const;
-  // How the call's sum travels; null: as it is.
+  // Returns the codec state for the call's sum; null if it is sent unencoded.
   std::shared_ptr<hierarchical::Compression> compression_of(const RequestCall& call);
   using StartMessage = std::function<Work(c10d::Backend& between_hosts, Tensors& tensors)>;
   Work message(const StartMessage& start, DenseTensor tensor, const char* direction, int peer);
@@ -80,12 +79,12 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   std::shared_ptr<hierarchical::Pipeline> pipeline_;
 };
 
-// The factory behind `--backend hierarchical`. A group whose ranks are all on one host gets the native
+// Makes the engine behind `--backend hierarchical`. A group whose ranks are all on one host gets the native
 // engine.
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request,
                                                             const HierarchicalOptions& options);
 
-// Any engine with sums in the order of ranks: its messages are used, its reductions are not.
+// Makes sums in the order of ranks over any engine, which only transfers messages.
 c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& engine,
                                                           const BackendRequest& request);
 

@@ -51,7 +51,7 @@ AllowedValues a_chunk() {
 Declaration HierarchicalFolder::declaration() {
   OptionsOf<Options> table;
   table.begin_group("Engine between hosts (docs/multi_host.md)");
-  // In the order of `hierarchical(native, gloo)`.
+  // In the order of the arguments of `hierarchical(native, gloo)`.
   table.add("intra-host-engine", &Options::inner, "Engine inside a host", one_of({"native"}));
   table.add("inter-host-engine", &Options::outer, "Engine between hosts", an_engine_between_hosts());
   table.add("inter-host-codec", &Options::codec,
@@ -63,7 +63,7 @@ Declaration HierarchicalFolder::declaration() {
   table.add("inter-host-chunk", &Options::chunk_bytes, "Bytes that are reduced, sent and broadcast at a time",
             a_chunk());
   table.add("inter-host-window", &Options::window, "Chunks under way at a time", above_zero());
-  // The command line has `hierarchical(native, gloo, window=8)` for them.
+  // The command line sets them in brackets: `hierarchical(native, gloo, window=8)`.
   table.without_flags({"intra-host-engine", "inter-host-engine", "inter-host-codec", "inter-host-ranks",
                        "inter-host-chunk", "inter-host-window"});
   return {.name = "hierarchical",

@@ -9,21 +9,21 @@ namespace rondo {
 
 struct RegisteredBackend;
 
-// Of engine "hierarchical".
+// Options of engine "hierarchical".
 struct HierarchicalOptions {
-  std::string inner = "native";  // the engine inside a host; there is only this one
-  std::string outer = "gloo";    // the engine between hosts, with brackets of its own where it takes options
-  std::string codec = "none";    // of float32 all_reduces with SUM or AVG above 64 KiB
-  // Ranks of a host that exchange with other hosts, at most; 0: as many as the smallest host has.
+  std::string inner = "native";  // engine inside a host; "native" is the only one
+  std::string outer = "gloo";    // engine between hosts, with its options in brackets
+  std::string codec = "none";    // applied to float32 all_reduces with SUM or AVG above 64 KiB
+  // Largest number of ranks of a host that exchange with other hosts; 0: as many as the smallest host has.
   int inter_host_ranks = 0;
   Bytes chunk_bytes = MiB(2);  // reduced, sent and broadcast at a time
-  int window = 4;              // chunks under way
+  int window = 4;              // chunks in flight
 };
 
-// This folder's engine: what it is called and can be told (without libtorch), and how one is made.
+// The engine of this folder: its declaration (without libtorch) and its factory.
 struct HierarchicalFolder {
-  using Options = HierarchicalOptions;                      // of engine hierarchical
-  static Declaration declaration();                         // of engine hierarchical
+  using Options = HierarchicalOptions;                      // options of engine hierarchical
+  static Declaration declaration();                         // declares engine hierarchical
   static RegisteredBackend engine(const Options& options);  // makes communicators
 };
 

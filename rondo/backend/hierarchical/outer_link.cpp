@@ -204,13 +204,13 @@ c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTe
   try {
     return c10::make_intrusive<DirectMessage>(start(), std::move(tensor), named, timeout);
   } catch (const CancelledError&) {
-    throw;  // this rank has given up before
+    throw;  // this rank has aborted before
   } catch (const UsageError&) {
     throw;
   } catch (const c10::DistError& e) {
     named.lost(engine_reason(e));
   } catch (const c10::Error&) {
-    throw;  // a wrong argument; Gloo's own errors are none of these
+    throw;  // an invalid argument; Gloo's own errors have other types
   } catch (const std::exception& e) {
     named.lost(engine_reason(e));
   }

@@ -21,14 +21,14 @@ namespace rondo::hierarchical {
 // messages of one lane arrive in the order in which they were sent. Any thread.
 class OuterLink {
  public:
-  // Streams of messages that do not wait for each other, by who starts them.
+  // Independent streams of messages, by the thread that starts them.
   enum class Lane : int { first, second, header };
 
-  // `names` says who each rank is, for messages. Waits for all but headers take up to `patience` longer than
-  // their deadline.
+  // `names` contains a name of each rank, for messages. Waits for all but headers take up to `patience`
+  // longer than their deadline.
   OuterLink(Communicator between_hosts, std::vector<std::string> names, Duration patience);
 
-  // A message under way. The memory must stay until it has been waited for.
+  // A message in flight. The memory must stay valid until wait() has returned.
   class Transfer {
    private:
     friend class OuterLink;
@@ -36,20 +36,20 @@ class OuterLink {
     int peer_ = -1;
     Lane lane_ = Lane::first;
     bool receives_ = false;
-    at::Tensor staged_;  // on the device that the backend wants
+    at::Tensor staged_;  // on the backend's device
     at::Tensor memory_;
   };
   Transfer send(int peer, Lane lane, const void* data, std::size_t bytes);
   Transfer receive(int peer, Lane lane, void* data, std::size_t bytes);
-  // Throws TimeoutError, or PeerLostError when the connection broke; both name the peer.
+  // Throws TimeoutError, or PeerLostError if the connection is lost; both name the peer.
   void wait(Transfer& transfer, const Deadline& deadline);
 
-  // Wakes every wait() here, and ends the connections as soon as nobody uses them.
+  // Wakes every wait() here, and closes the connections as soon as they are unused.
   void abort();
   const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
-  // The backend itself, for what needs no hierarchy. Throws when aborted.
+  // Returns the backend, for operations without hierarchy. Throws CancelledError after abort().
   c10::intrusive_ptr<c10d::Backend> backend() const;
-  // A caller's tensor as that backend takes it; otherwise as dense() of dense_tensor.h.
+  // Returns a caller's tensor on the backend's device; otherwise as dense() of dense_tensor.h.
   DenseTensor dense(const at::Tensor& tensor, const char* operation, bool reads = true) const;
 
  private:
@@ -60,16 +60,16 @@ class OuterLink {
   bool on_device_;
   mutable std::mutex mutex_;  // protects backend_ and under_way_
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::set<c10d::Work*> under_way_;  // being waited for
+  std::set<c10d::Work*> under_way_;  // with a waiting thread
 };
 
 using StartMessage = std::function<c10::intrusive_ptr<c10d::Work>()>;
 
-// A caller's own message over the engine between hosts: `start` starts it on `tensor.data`, which wait(),
-// synchronize() and the future copy back. What the connection does, then or in wait(), is PeerLostError or
-// TimeoutError, which name the peer, or the failure in `record` that came before; what the engine has against
-// the call itself is the caller's to mend, stays as it is and breaks nothing. `what` says the message: "send
-// to rank 3 on host 1"; `peer` is -1 where any rank may send it. `timeout` holds for waits that name none.
+// Starts a caller's own message over the engine between hosts: `start` starts it on `tensor.data`, which
+// wait(), synchronize() and the future copy back. Errors of the connection, now or in wait(), become
+// PeerLostError or TimeoutError, which name the peer, or the earlier failure in `record`. The engine's errors
+// about the call's arguments are passed on unchanged. `what` describes the message: "send to rank 3 on host
+// 1"; `peer` is -1 if any rank may send it. `timeout` applies to waits without a timeout.
 c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTensor tensor, std::string what,
                                               int peer, std::chrono::milliseconds timeout,
                                               FailureRecord record);

@@ -51,14 +51,14 @@ void Pipeline::stop() {
     stopping_ = true;
   }
   changed_.notify_all();
-  // What is under way cannot be waited for: other ranks may never come.
+  // Do not wait for operations in flight: other ranks may never join them.
   if (std::unique_lock lock(mutex_); !unfinished_.empty()) {
     lock.unlock();
     abort("the communicator was destroyed while operations were under way");
   }
   for (std::thread* thread : {&first_, &second_}) {
     if (thread->get_id() == std::this_thread::get_id()) {
-      thread->detach();  // it ends when it comes back from done()
+      thread->detach();  // it ends when done() returns
     } else {
       thread->join();
     }
@@ -77,8 +77,8 @@ void Pipeline::submit(Job job) {
     entry->own.sequence = submitted_++;
     unfinished_.push_back(entry);
     try {
-      // In the order of submission, and at once: their way to the other hosts and back is over before the
-      // data of the jobs ahead of this one is, and the link does not stand still between two jobs.
+      // In the order of submission, and at once: headers then complete a round trip while the data of earlier
+      // jobs is in flight, and the link does not idle between two jobs.
       exchange_headers(*entry);
       waiting_.push_back(entry);
     } catch (...) {
@@ -156,15 +156,15 @@ void Pipeline::run_second() {
   {
     const std::lock_guard lock(mutex_);
     --under_way_;
-    if (failure_) return;  // which has told, or will tell, this job too
+    if (failure_) return;  // fail() reports to this job too
     if (last) unfinished_.pop_front();
   }
   changed_.notify_all();
   if (last) entry.job.done(nullptr);
 }
 
-// Ranks that deal with each other compare what they are about to do before any of them sends data: Gloo ends
-// a process that gets more bytes than it expects, and takes fewer for the whole message.
+// Ranks that communicate compare headers before any of them sends data: Gloo ends a process that receives
+// more bytes than it expects, and treats fewer bytes as the whole message.
 void Pipeline::exchange_headers(Entry& entry) {
   const std::vector<int>& peers = transports_->peers;
   entry.theirs.resize(peers.size());
@@ -195,7 +195,7 @@ void Pipeline::check_headers(Entry& entry) {
 void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return;  // a consequence
+    if (failure_) return;  // this error is a consequence
     failure_ = error;
   }
   error = on_failure_(error);
@@ -209,7 +209,7 @@ void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
           str(describe(entry->own), in_call(static_cast<CollectiveCall>(entry->own.call)), ", sequence ",
               entry->own.sequence, ", on ", transports_->between_hosts->name(transports_->map.rank()),
               " cannot complete: ");
-      // The kind of error is kept: callers tell a lost peer from a late one.
+      // Keeps the type of the error: callers distinguish a lost peer from a timeout.
       if (dynamic_cast<const PeerLostError*>(&e) != nullptr) {
         error = std::make_exception_ptr(PeerLostError(prefix + reason, e.ranks()));
       } else if (dynamic_cast<const TimeoutError*>(&e) != nullptr) {

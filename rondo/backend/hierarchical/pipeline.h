@@ -12,7 +12,8 @@
 
 namespace rondo::hierarchical {
 
-// What the ranks of different hosts compare before they use each other's data. Sent as it is.
+// A description of a collective that ranks of different hosts compare before they use each other's data. Sent
+// as raw bytes.
 struct OperationHeader {
   std::uint64_t sequence = 0;
   std::uint64_t elements = 0;
@@ -23,7 +24,7 @@ struct OperationHeader {
   std::uint8_t compressed : 1 = 0;
   std::uint8_t call : 7 = 0;  // a CollectiveCall
 
-  // Whether two ranks do the same.
+  // Returns whether two ranks run the same collective.
   friend bool agree(const OperationHeader& a, const OperationHeader& b) {
     return a.sequence == b.sequence && a.elements == b.elements && a.root == b.root && a.kind == b.kind &&
            a.type == b.type && a.reduction == b.reduction && a.compressed == b.compressed &&
@@ -31,10 +32,10 @@ struct OperationHeader {
   }
 };
 
-// One collective given to the pipeline.
+// A collective submitted to the pipeline.
 struct Job {
-  // What the operation reads and writes. Kept until no thread of the pipeline is in the operation and the
-  // messages between hosts have let go of it, which after an error is later than done().
+  // The memory that the operation reads and writes. Kept until no thread of the pipeline uses the operation
+  // and the messages between hosts have released it, which after an error is later than done().
   std::shared_ptr<void> memory;
   std::unique_ptr<Operation> operation;
   OperationHeader header;
@@ -42,21 +43,21 @@ struct Job {
   std::function<void(std::exception_ptr)> done;  // called once, on a thread of the pipeline, without locks
 };
 
-// Runs collectives in the order in which they are given, on two threads: the first steps of the chunks of one
-// and of all that follow run ahead of the second steps, up to a window of chunks. The first error is final:
-// it ends all that is under way here, wakes the ranks of this host and closes the connections to other hosts,
-// so that every rank learns of it at once. Any thread may call.
+// Runs collectives in the order of submission, on two threads: the first steps of chunks run ahead of the
+// second steps, up to a window of chunks, also across collectives. The first error is final: it fails all
+// operations in flight here, wakes the ranks of this host and closes the connections to other hosts, so that
+// every rank notices at once. Any thread may call.
 class Pipeline {
  public:
-  // Told of an error before anybody else can see that this rank gave up; returns the error to report instead,
-  // which may be another rank's that caused it.
+  // A callback that receives an error before other ranks can see that this rank failed. Returns the error to
+  // report instead, which may be another rank's error that caused it.
   using OnFailure = std::function<std::exception_ptr(std::exception_ptr)>;
 
   static std::shared_ptr<Pipeline> start(std::unique_ptr<Transports> transports, int window,
                                          OnFailure on_failure);
-  // To be called once, when nobody else uses it any more, before it is let go of: fails what is under way,
-  // ends the threads and closes the connections. One of its own threads may call, in done(): whoever
-  // destroys a group may do so in the callback of a future.
+  // Fails operations in flight, ends the threads and closes the connections. Call it once, after the last use
+  // and before the last reference is released. The pipeline's own threads may call it in done(): the callback
+  // of a future may destroy a group.
   void stop();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -64,9 +65,9 @@ class Pipeline {
   // Sets the header's sequence number. Throws the pipeline's error when there has been one.
   void submit(Job job);
   std::uint64_t submitted() const;
-  // Fails everything under way and all later jobs with `reason`; the peers notice as with an error.
+  // Fails all operations in flight and all later jobs with `reason`; the peers notice as with an error.
   void abort(const std::string& reason);
-  // The same with this error.
+  // Aborts with this error.
   void abort(const std::exception_ptr& error) { fail(error, nullptr); }
 
   Transports& transports() { return *transports_; }
@@ -75,7 +76,7 @@ class Pipeline {
   Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure);
 
   struct Entry;
-  // Which chunk of which job a thread is at.
+  // Position of a thread: a job and a chunk.
   struct Position {
     std::shared_ptr<Entry> entry;
     std::size_t chunk = 0;
@@ -93,8 +94,8 @@ class Pipeline {
 
   mutable std::mutex mutex_;  // protects everything below
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Entry>> waiting_;  // first steps to come
-  std::deque<Position> gathered_;               // second steps to come
+  std::deque<std::shared_ptr<Entry>> waiting_;  // jobs whose first steps have not begun
+  std::deque<Position> gathered_;               // chunks whose second steps have not begun
   int under_way_ = 0;                           // chunks between their two steps
   std::deque<std::shared_ptr<Entry>> unfinished_;
   std::uint64_t submitted_ = 0;

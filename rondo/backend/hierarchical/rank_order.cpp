@@ -25,7 +25,7 @@ class RankOrderSum final : public ChunkedOperation {
       under_way.receives.push_back(
           transports.between_hosts->receive(rank, Lane::first, buffer.data(), buffer.size()));
     }
-    // Beginning behind the own rank, so that not all send to the first one at once.
+    // Starts behind the own rank, so that not all send to the first one at once.
     for (int step = 1; step < world_; ++step) {
       const int rank = (map.rank() + step) % world_;
       const Piece theirs = piece(chunk, rank);
@@ -38,7 +38,7 @@ class RankOrderSum final : public ChunkedOperation {
   void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
     Messages& under_way = messages(chunk);
     wait_for(under_way.receives, transports, deadline);
-    // Results take the place of what is being sent.
+    // Results overwrite the buffers of the sends.
     wait_for(under_way.sends, transports, deadline);
     add(chunk, transports.map);
     under_way.buffers.clear();
@@ -52,7 +52,7 @@ class RankOrderSum final : public ChunkedOperation {
     return request.kind == OperationKind::reduce_scatter;
   }
 
-  // What `rank` adds of a chunk, here.
+  // This rank's contribution to the part of a chunk that `rank` sums.
   struct Piece {
     std::byte* data;
     std::size_t bytes;
@@ -77,7 +77,7 @@ class RankOrderSum final : public ChunkedOperation {
       const Piece theirs = piece(chunk, member);
       within.input.list.push_back(theirs.data);
       within.input_bytes.push_back(theirs.bytes);
-      // The own piece stays where it is.
+      // The own piece stays in place.
       within.output.list.push_back(member == map.rank()
                                        ? theirs.data
                                        : messages(chunk).buffers[static_cast<std::size_t>(member)].data());
@@ -99,12 +99,12 @@ class RankOrderSum final : public ChunkedOperation {
     rondo::reduce({request_.type, request_.reduction, sources, {&destination, 1}, own.bytes / width_, {}});
   }
 
-  // Who on this host gets the sum of a rank of another host.
+  // Returns the rank on this host that receives the sum of a rank of another host.
   static int receiver_of(int rank, const HostMap& map) {
     return map.counterpart(map.host(), map.local_rank_of(rank));
   }
 
-  // Each sum goes once to every other host.
+  // Sends each sum once to every other host.
   void send_sums(std::size_t chunk, Transports& transports, const Deadline& deadline) {
     const HostMap& map = transports.map;
     Messages& under_way = messages(chunk);

@@ -15,7 +15,7 @@ namespace {
 class Broadcast final : public ChunkedOperation {
  public:
   Broadcast(const CollectiveRequest& request, const HostMap& map) : ChunkedOperation(request, 1) {
-    // Each link of the chain is the counterpart of the one before: only ranks that deal with each other
+    // Each link of the chain is the counterpart of the one before, because only ranks that communicate
     // compare headers.
     const int hosts = map.host_count();
     const auto next_to = [&](int rank) {
@@ -33,8 +33,8 @@ class Broadcast final : public ChunkedOperation {
     if (map.host_of(next) != map.host_of(request.root)) to_ = next;
   }
 
-  // What the root sends goes in the first step, what others pass on in the second one, each on the lane of
-  // its step: whatever is under way beside it, both ends then start the messages of a lane in one order.
+  // The root sends in the first step; other ranks forward in the second. Each uses the lane of its step, so
+  // that both ends start the messages of a lane in one order.
   void first(std::size_t chunk, Transports& transports, const Deadline&) override {
     if (from_ == request_.root) receive(chunk, transports, Lane::first);
     if (from_ < 0 && to_ >= 0) forward(chunk, transports, Lane::first);
@@ -52,7 +52,7 @@ class Broadcast final : public ChunkedOperation {
     intra_host_broadcast.input = one_piece(data(chunk), bytes(chunk));
     intra_host_broadcast.output = intra_host_broadcast.input;
     if (transports.intra_host_broadcast) transports.intra_host_broadcast->run(intra_host_broadcast, deadline);
-    // What was sent of the chunk before must be gone by now, or soon.
+    // The sends of the chunk before must be complete by now, or soon.
     if (chunk > 0) wait_for(messages(chunk - 1).sends, transports, deadline);
     if (chunk + 1 == chunks()) wait_for(messages(chunk).sends, transports, deadline);
   }
@@ -67,8 +67,8 @@ class Broadcast final : public ChunkedOperation {
     messages(chunk).sends.push_back(transports.between_hosts->send(to_, lane, data(chunk), bytes(chunk)));
   }
 
-  int relay_;      // hands out on this host
-  int from_ = -1;  // of the relay: ranks before and behind it in the chain of hosts
+  int relay_;      // rank of this host that broadcasts within it
+  int from_ = -1;  // the relay's neighbours in the chain of hosts
   int to_ = -1;
 };
 
@@ -84,7 +84,7 @@ class Reduce final : public ChunkedOperation {
     const HostMap& map = transports.map;
     std::vector<std::vector<std::byte>>& buffers = messages(chunk).buffers;
     std::byte* own = data(chunk);
-    if (is_leader_ && !is_root_) {  // whose buffer must stay as it is
+    if (is_leader_ && !is_root_) {  // the caller's input must stay unchanged
       buffers.emplace_back(own, own + bytes(chunk));
       own = buffers.back().data();
     }
@@ -178,7 +178,7 @@ class AllGather final : public ChunkedOperation {
   std::byte* piece(int rank, std::size_t chunk) const {
     return request_.output.at(static_cast<std::size_t>(rank)) + offset(chunk);
   }
-  // Who on this host gets the piece of a rank of another one.
+  // Returns the rank on this host that receives the piece of a rank of another host.
   static int receiver_of(int rank, const HostMap& map) {
     return map.counterpart(map.host(), map.local_rank_of(rank));
   }
@@ -193,7 +193,7 @@ class ReduceScatter final : public ChunkedOperation {
     const HostMap& map = transports.map;
     Messages& under_way = messages(chunk);
     const auto ranks = static_cast<std::size_t>(map.world_size());
-    // By rank the sums that this rank makes, then by host what arrives for it.
+    // First the sums that this rank computes, by rank; then the received parts, by host.
     under_way.buffers.resize(ranks + static_cast<std::size_t>(map.host_count()));
     for (int host = 0; host < map.host_count(); ++host) {
       if (host == map.host()) continue;
@@ -222,19 +222,19 @@ class ReduceScatter final : public ChunkedOperation {
   }
 
  private:
-  // Who on this host adds up the host's part of a rank's piece.
+  // Returns the rank on this host that sums the host's contributions to a rank's piece.
   static int adder_of(int rank, const HostMap& map) {
     return map.counterpart(map.host(), map.local_rank_of(rank));
   }
 
-  // This host's part of a rank's piece: what this rank has added up, or alone on its host just its input.
+  // Returns this host's sum for a rank's piece. A rank alone on its host returns its input.
   std::byte* sum_for(int rank, std::size_t chunk) {
     std::vector<std::byte>& sum = messages(chunk).buffers[static_cast<std::size_t>(rank)];
     return sum.empty() ? request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk) : sum.data();
   }
 
-  // Where the part of another host comes in. The first one's is the output itself, which spares a copy,
-  // unless that is this rank's input too.
+  // Returns the buffer for another host's part. The first host's part goes directly to the output, which
+  // saves a copy, unless the output is this rank's input too.
   std::byte* arriving(int host, std::size_t chunk, const HostMap& map) {
     std::byte* const output = request_.output.base + offset(chunk);
     const int first = map.host() == 0 ? 1 : 0;
@@ -253,7 +253,7 @@ class ReduceScatter final : public ChunkedOperation {
       std::byte* own = request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk);
       const int adder = adder_of(rank, map);
       if (adder == map.rank()) {
-        // The caller's input stays as it is.
+        // The caller's input stays unchanged.
         std::vector<std::byte>& sum = messages(chunk).buffers[static_cast<std::size_t>(rank)];
         sum.assign(own, own + bytes(chunk));
         own = sum.data();
@@ -289,7 +289,7 @@ namespace {
 
 using Lane = OuterLink::Lane;
 using Transfer = OuterLink::Transfer;
-// By rank; nothing where no message goes at all, which is not the same as an empty one.
+// Messages by rank; nullopt means no message, in contrast to an empty one.
 using Messages = std::vector<std::optional<std::span<std::byte>>>;
 
 class Exchange final : public Operation {
@@ -333,14 +333,15 @@ class Exchange final : public Operation {
   }
 
   void second(std::size_t, Transports& transports, const Deadline& deadline) override {
-    // What comes first: a receive says who is missing, a send only that nobody takes it.
+    // Receives first: a failed receive names the missing rank, a failed send only a peer that does not
+    // receive.
     for (auto transfer = data_.rbegin(); transfer != data_.rend(); ++transfer)
       transports.between_hosts->wait(*transfer, deadline);
     for (Transfer& transfer : sent_sizes_) transports.between_hosts->wait(transfer, deadline);
   }
 
  private:
-  // Beginning behind the own rank, so that not all send to the first one at once.
+  // Starts behind the own rank, so that not all send to the first one at once.
   template <typename Visit>
   static void for_each_peer(const Messages& messages, const HostMap& map, const Visit& visit) {
     const int ranks = map.world_size();
@@ -358,7 +359,7 @@ class Exchange final : public Operation {
       std::copy(outgoing_[at]->begin(), outgoing_[at]->end(), incoming_[at]->begin());
   }
 
-  // Gloo ends a process that gets more bytes than it expects, so sizes go first.
+  // Sizes go first, because Gloo ends a process that receives more bytes than it expects.
   void tell_sizes(Transports& transports) {
     OuterLink& link = *transports.between_hosts;
     told_.resize(outgoing_.size());

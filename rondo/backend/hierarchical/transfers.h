@@ -17,36 +17,37 @@
 
 namespace rondo::hierarchical {
 
-// How the parts of one buffer travel between hosts, and what their encodings have left out so far (error
-// feedback). One rank's; the pipeline's two threads each use a codec of their own.
+// The codec state of one buffer between hosts: a codec for each of the pipeline's two threads, and the
+// residuals of earlier encodings (error feedback) on one rank.
 struct Compression {
   std::unique_ptr<collective::Codec> encoder;  // first thread
   std::unique_ptr<collective::Codec> decoder;  // second thread
-  std::vector<float> residual;                 // of this rank's parts, one after the other
-  std::vector<float> sum_residual;             // of the sums that this rank encodes for others
+  std::vector<float> residual;                 // for this rank's parts, one after the other
+  std::vector<float> sum_residual;             // for the sums that this rank encodes for others
 };
 
-// Keeps the Compression of every buffer that is reduced again and again, as gradient buckets are. A buffer is
-// known by its storage, place and length; what belongs to a storage that is gone is forgotten. Any thread.
+// The Compression of every buffer that is reduced repeatedly, as gradient buckets are. The key of a buffer is
+// its storage, offset and length; entries of freed storages are removed. Any thread.
 class CompressionTable {
  public:
-  // `codec` as make_codec knows it; "none" or empty: nothing is compressed.
+  // `codec` is a name for make_codec; with "none" or an empty name nothing is compressed.
   explicit CompressionTable(std::string codec);
   bool active() const { return !codec_.empty(); }
   const std::string& codec() const { return codec_; }
   std::shared_ptr<Compression> find(const at::Tensor& buffer);
 
-  // What encodings of one buffer have left out.
+  // Residuals of one buffer.
   struct Memory {
-    std::int64_t elements = 0;  // of the buffer
+    std::int64_t elements = 0;  // length of the buffer
     std::vector<float> residual = {};
     std::vector<float> sum_residual = {};
   };
-  // Of all buffers that are still there, in the order of their last use; while no operation is under way.
+  // Returns the residuals of all live buffers in the order of their last use. Call it with no operation in
+  // flight.
   std::vector<Memory> save();
-  // The next buffers that are new get these, one after the other: the first step of a resumed training
-  // reduces its buffers in the order of the last step before. When a buffer of another length comes, the rest
-  // is dropped with a warning.
+  // Assigns the residuals to the next new buffers, one after the other: the first step of a resumed training
+  // reduces its buffers in the order of the last step before. Drops the rest with a warning if a buffer of
+  // another length comes.
   void restore(std::vector<Memory> memories);
 
  private:
@@ -60,60 +61,60 @@ class CompressionTable {
   using Key = std::tuple<const void*, std::int64_t, std::int64_t>;
 
   std::string codec_;
-  std::mutex mutex_;  // protects the following
+  std::mutex mutex_;  // protects the fields below
   std::map<Key, Entry> entries_;
   std::uint64_t uses_ = 0;
-  std::deque<Memory> restored_;  // for buffers to come
+  std::deque<Memory> restored_;  // for later buffers
 };
 
-// Collectives over several hosts. Requests are those of the shared-memory
-// engine (collective/shared_memory/request.h) with group ranks for ranks: `root` is a group rank, and pieces
-// are numbered by group rank.
+// Collectives over several hosts. Requests are those of the shared-memory engine (collective/request.h) with
+// group ranks: `root` is a group rank, and pieces are numbered by group rank.
 
-// From the root to one rank of every other host, from host to host in a chain so that no host sends the
-// buffer twice, and within each host from there.
+// Broadcasts from the root to one rank of every other host, from host to host in a chain so that no host
+// sends the buffer twice, and then within each host.
 std::unique_ptr<Operation> broadcast(const CollectiveRequest& request, const HostMap& map);
 
-// Within every host to one rank, from there to the root, which adds in host order. Only the root's buffer
-// changes.
+// Reduces within every host to one rank, which sends to the root; the root adds in host order. Only the
+// root's buffer changes.
 std::unique_ptr<Operation> reduce(const CollectiveRequest& request, const HostMap& map);
 
-// Every rank's piece goes once to each other host, and is handed out there.
+// Sends every rank's piece once to each other host, and broadcasts it within that host.
 std::unique_ptr<Operation> all_gather(const CollectiveRequest& request, const HostMap& map);
 
-// For each rank's piece, every host adds up its own part and sends it there; the rank adds in host order.
+// Reduces each rank's piece within every host and sends the sum to the rank, which adds the sums in host
+// order.
 std::unique_ptr<Operation> reduce_scatter(const CollectiveRequest& request, const HostMap& map);
 
-// gather, scatter and all_to_all: a message from each rank that has something to each that wants it, whatever
-// the hosts, behind its size. A rank that expects another size gets MismatchError. all_to_all's request must
-// have the bytes of each piece.
+// Runs gather, scatter and all_to_all: each rank sends its messages directly to their receivers, whatever the
+// hosts, each preceded by its size. A receiver that expects another size throws MismatchError. all_to_all's
+// request must have the bytes of each piece.
 std::unique_ptr<Operation> exchange(const CollectiveRequest& request, const HostMap& map);
 
 struct AllReduceOptions {
-  // Ranks of a host that exchange with other hosts, at most; 0: as many as the smallest host has.
+  // Largest number of ranks of a host that exchange with other hosts; 0: as many as the smallest host has.
   int inter_host_ranks = 0;
   std::size_t chunk_bytes = kChunkBytes;
 };
 
-// Reduces within the host so that every rank (or, on hosts of different sizes, the first `inter_host_ranks`)
-// holds a part, exchanges the part with the ranks of the same local rank on other hosts, and gathers the
-// parts within the host.
+// Reduces in three steps. The first reduces within the host, so that every rank (or, on hosts of different
+// sizes, the first `inter_host_ranks`) holds a part. The second exchanges the part with the ranks of the same
+// local rank on other hosts. The third gathers the parts within the host.
 //
 // `request` has its buffer as input and output; Reduction::average divides by the number of all ranks.
-// Between two hosts, and for small parts, each sends its part to all others; between more, parts are reduced
-// and gathered in pieces, so that a host sends 2(H-1)/H of the buffer, which is the least possible. Sums are
-// added in host order, the same on all ranks. With `compression` (float32 only) parts travel encoded, and
-// every rank gets the sum of what the encodings stand for.
+// Between two hosts, and for small parts, each host sends its part to all others. Between more hosts, parts
+// are reduced and gathered in pieces, so that a host sends 2(H-1)/H of the buffer, which is the minimum. Sums
+// are added in host order, the same on all ranks. With `compression` (float32 only) parts are sent encoded,
+// and every rank gets the sum of the decoded values.
 std::unique_ptr<Operation> all_reduce(const CollectiveRequest& request, const HostMap& map,
                                       const AllReduceOptions& options,
                                       std::shared_ptr<Compression> compression);
 
-// Sums that depend on the ranks' numbers alone, not on which ranks share a host, how many there are, or where
-// a chunk ends: every element is added by one rank in the order of ranks 0, 1, 2, ... and rounded once, as in
-// the shared-memory engine, and so has that engine's bits. `request` is an all_reduce in place or a
-// reduce_scatter.
+// Computes sums that depend on the ranks' numbers alone, not on the hosts of the ranks, the number of hosts,
+// or the boundaries of chunks. One rank adds each element in the order of ranks 0, 1, 2, ... and rounds once,
+// as in the shared-memory engine, so the result has that engine's bits. `request` is an all_reduce in place
+// or a reduce_scatter.
 //
-// Each rank gets its piece of a chunk from all others, within the host through shared memory. Numbers of one
+// Each rank gets its piece of a chunk from all others, within the host through shared memory. Values of one
 // host cannot be added before they leave it, so with H hosts of L ranks a host sends (H-1)/H L S in
 // reduce_scatter and (H-1)/H (L+1) S in all_reduce.
 std::unique_ptr<Operation> rank_order_sum(const CollectiveRequest& request, const HostMap& map);

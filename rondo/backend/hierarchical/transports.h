@@ -16,15 +16,15 @@
 
 namespace rondo::hierarchical {
 
-// Which ranks of a group share a host. Ranks may be numbered in any order over hosts, and hosts may have
+// A map from the ranks of a group to hosts. Ranks may be numbered in any order over hosts, and hosts may have
 // different numbers of them.
 class HostMap {
  public:
-  // `hosts` has one entry a rank, equal for ranks of one host.
+  // `hosts` has one entry per rank, equal for ranks of one host.
   HostMap(const std::vector<std::string>& hosts, int rank);
 
   int host_count() const { return static_cast<int>(members_.size()); }
-  // Group ranks on a host, ascending. Hosts are numbered by their lowest rank.
+  // Group ranks on a host, ascending. Hosts are numbered in the order of their lowest ranks.
   const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
   int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
   // Position among the members of the rank's host.
@@ -36,16 +36,16 @@ class HostMap {
   int local_rank() const { return local_rank_of(rank_); }
   int host_size(int host) const { return static_cast<int>(members(host).size()); }
   int host_size() const { return host_size(host()); }
-  // Ranks of the smallest host.
+  // Number of ranks on the smallest host.
   int smallest_host() const;
   // Whether all hosts have equally many ranks.
   bool even() const;
-  // The rank of `host` that deals with a rank with `local_rank` on another host: the one of the same local
-  // rank, wrapped around.
+  // Returns the rank of `host` that communicates with a rank with `local_rank` on another host: the one of
+  // the same local rank, wrapped around.
   int counterpart(int host, int local_rank) const {
     return members(host)[static_cast<std::size_t>(local_rank % host_size(host))];
   }
-  // Whether this rank deals with `rank` of another host, or that one with this.
+  // Returns whether this rank communicates with `rank` of another host.
   bool deals_with(int rank) const {
     return host_of(rank) != host() && (counterpart(host_of(rank), local_rank()) == rank ||
                                        counterpart(host(), local_rank_of(rank)) == rank_);
@@ -58,11 +58,11 @@ class HostMap {
   std::vector<int> local_rank_of_;
 };
 
-// Collectives among the ranks of one host. Roots and pieces are numbered by local rank; the ranks that errors
-// carry are the whole group's.
+// Collectives among the ranks of one host. Roots and pieces are numbered by local rank; the ranks in errors
+// are those of the whole group.
 //
 // Buffers have no owner that outlives a failure, and need none: no peer writes to another rank's memory here.
-// Only all_reduce does, when it works in place, and that is refused.
+// Only an in-place all_reduce does, and start() refuses it.
 class HostGroup {
  public:
   // Waits take up to `patience` longer than their deadline.
@@ -75,7 +75,7 @@ class HostGroup {
           "an all_reduce within a host may write to a peer's buffer after that peer has given up");
     return translated([&] { return engine_->start(std::move(request)); });
   }
-  // Until a collective, and so all before it, has completed.
+  // Blocks until a collective, and so all before it, has completed.
   void wait(std::uint64_t sequence, const Deadline& deadline) {
     translated([&] { engine_->wait(sequence, {deadline.later_by(patience_), nullptr}); });
   }
@@ -108,47 +108,45 @@ class HostGroup {
   Duration patience_;
 };
 
-// What an operation moves its data with.
+// The map and the engines that an operation communicates through.
 struct Transports {
   HostMap map;
-  // The ranks of other hosts that data may go to or come from, whatever the collective; each has this rank
-  // among its own. Headers are compared with all of them before that. exchange() alone goes beyond them: its
-  // messages have sizes of their own.
+  // Ranks of other hosts that this rank may exchange data with in any collective; the relation is symmetric.
+  // Headers are compared with all of them before the data. Only exchange() communicates with other ranks too:
+  // its messages have sizes of their own.
   std::vector<int> peers;
-  // Collectives among the ranks of this host. Two of them, because every engine's collectives must start in
-  // the same order on all ranks: `intra_host_reduce` is used by the pipeline's first thread,
-  // `intra_host_broadcast` by its second. Null on a host with one rank.
+  // Collectives among the ranks of this host. Two engines, because every engine's collectives must start in
+  // the same order on all ranks: the pipeline's first thread uses `intra_host_reduce`, its second
+  // `intra_host_broadcast`. Null on a host with one rank.
   std::unique_ptr<HostGroup> intra_host_reduce;
   std::unique_ptr<HostGroup> intra_host_broadcast;
   std::unique_ptr<OuterLink> between_hosts;
 };
 
-// One collective over several hosts, cut into chunks. Each chunk goes through two steps, which the pipeline
-// runs on two threads, so that the link between hosts is busy with one chunk while others are reduced or
-// handed out within the host. Both see the chunks in order.
+// A collective over several hosts, cut into chunks. Each chunk goes through two steps, which the pipeline
+// runs on two threads, so that the link between hosts transfers one chunk while others are reduced or
+// broadcast within the host. Both threads process the chunks in order.
 class Operation {
  public:
   virtual ~Operation() = default;
   virtual std::size_t chunks() const = 0;
-  // Collects what other hosts need of this one, and starts sending and receiving.
+  // Reduces or copies the data for other hosts, and starts sending and receiving.
   virtual void first(std::size_t chunk, Transports& transports, const Deadline& deadline) = 0;
-  // Waits for what comes from other hosts, and hands it to the ranks of this host.
+  // Waits for data from other hosts, and distributes it to the ranks of this host.
   virtual void second(std::size_t chunk, Transports& transports, const Deadline& deadline) = 0;
 };
 
-// A rank that is missing is named by those who wait for it, not by those who wait for them: what may be the
-// consequence of another wait gives up this much later. Headers, which say who is missing, end at the
-// deadline; then what ranks of a host wait for in each other; then data from other hosts; last what this host
-// hands out.
+// Extra time of waits that may fail as a consequence of another wait, so that the wait for the missing rank
+// fails first and names it. Headers, which identify a missing rank, end at the deadline; then waits within a
+// host in the first step; then data from other hosts; last the broadcast within the host.
 constexpr Duration kIntraHostReduceGrace = std::chrono::milliseconds(250);
 constexpr Duration kDataGrace = std::chrono::seconds(1);
 constexpr Duration kIntraHostBroadcastGrace = std::chrono::seconds(2);
 
-// Chunks of an operation over `bytes`: large enough that messages are efficient, small enough that several
-// fit under way.
+// Chunk size of an operation: large enough for efficient messages, small enough that several are in flight.
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
 
-// What the operations of transfers.h share: a piece cut into chunks, and messages to wait for.
+// A base of the operations in transfers.h: a piece cut into chunks, and messages to wait for.
 class ChunkedOperation : public Operation {
  public:
   ChunkedOperation(const CollectiveRequest& request, std::size_t pieces_together)
@@ -163,7 +161,7 @@ class ChunkedOperation : public Operation {
   using Transfer = OuterLink::Transfer;
   using Lane = OuterLink::Lane;
 
-  // What a chunk has under way, from its first to its second step.
+  // Messages of a chunk in flight, from its first to its second step.
   struct Messages {
     std::vector<Transfer> sends;
     std::vector<Transfer> receives;
@@ -182,7 +180,7 @@ class ChunkedOperation : public Operation {
         request_.elements - std::min<std::uint64_t>(chunk * chunk_elements_, request_.elements));
   }
   std::size_t bytes(std::size_t chunk) const { return elements(chunk) * width_; }
-  // One chunk of the request, of `kind`; buffers are left out.
+  // Returns a request of `kind` for one chunk, without buffers.
   CollectiveRequest step(OperationKind kind, std::size_t chunk, int root = 0) const {
     CollectiveRequest step;
     step.kind = kind;
@@ -195,7 +193,7 @@ class ChunkedOperation : public Operation {
   }
   static Pieces one_piece(std::byte* data, std::size_t size) { return {data, size, {}}; }
 
-  // destination = the sources, in host order, combined; averages count each host's ranks.
+  // Combines the sources into `destination` in host order; averages weight each host by its ranks.
   void combine(const std::vector<const std::byte*>& sources, std::byte* destination, std::uint64_t count,
                const HostMap& map) const {
     std::vector<double> weights;

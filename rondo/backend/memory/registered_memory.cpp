@@ -17,14 +17,14 @@
 namespace rondo {
 namespace {
 
-// Smaller tensors are cheaper to copy than to track.
+// Copying smaller tensors is cheaper than tracking them.
 constexpr std::size_t kLeastRegisteredBytes = std::size_t{64} << 10;
 
-// Set in a process forked from one with an arena. Its copy of the arena's lists would hand out blocks that
-// the parent also hands out.
+// Whether this process was forked from one with an arena. This process's copy of the arena's lists would hand
+// out blocks that the parent also hands out.
 std::atomic<bool> forked{false};
 
-// The allocator is in place.
+// Whether the allocator is installed.
 std::atomic<bool> installed{false};
 
 const std::shared_ptr<SharedArena>& arena();
@@ -35,7 +35,7 @@ void after_fork_in_child() {
 }
 
 std::shared_ptr<SharedArena> make_arena() {
-  // Address space only, so be generous: blocks of different size classes are never merged.
+  // Address space only, so the size is generous: blocks of different size classes are never merged.
   const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096U;
   try {
     auto made =
@@ -48,7 +48,7 @@ std::shared_ptr<SharedArena> make_arena() {
   }
 }
 
-// Never destroyed: tensors may be released while static objects are being torn down.
+// Never destroyed: tensors may be released during the destruction of static objects.
 const std::shared_ptr<SharedArena>& arena() {
   static const auto* const instance = new std::shared_ptr<SharedArena>(make_arena());
   return *instance;
@@ -85,7 +85,7 @@ void register_cpu_allocations() {
   std::call_once(once, [] {
     const char* wanted = std::getenv("RONDO_REGISTERED_MEMORY");
     if ((wanted != nullptr && std::strcmp(wanted, "0") == 0) || process_arena() == nullptr) return;
-    // libtorch keeps the pointer for ever.
+    // libtorch keeps the pointer until the process ends.
     install_cpu_allocator(*new RegisteringAllocator());
     installed.store(true);
   });

@@ -8,8 +8,8 @@
 namespace rondo {
 namespace {
 
-// There is one CPU allocator a process, so this is the process's too. Blocks are released from any thread
-// long after they were taken, so the source only ever changes to one that releases the blocks of the one
+// The allocator below the tracking one. A process has one CPU allocator, so this is global too. Any thread
+// may release blocks long after their allocation, so a new source must also release the blocks of the one
 // before.
 std::atomic<c10::Allocator*> source{nullptr};
 std::atomic<bool> tracking{false};
@@ -29,14 +29,14 @@ void release_counted(void* pointer) {
   current_source().raw_deallocate(pointer);
 }
 
-// Takes memory from the source and tracks memory. A block's context must be its address (oneDNN asks for
-// raw memory), so what is known of it is in the tracker's table and not in a header.
+// Allocates from the source and tracks the blocks. A block's context must be its address (oneDNN asks for raw
+// memory), so the bookkeeping is in the tracker's table and not in a header.
 class TrackingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     c10::DataPtr block = current_source().allocate(bytes);
     void* const pointer = block.get();
-    // May throw; the block then goes back.
+    // May throw; `block` then releases the memory.
     if (pointer != nullptr) replica_memory_tracker().add(pointer, bytes);
     block.release_context();
     return {pointer, pointer, &release_counted, c10::Device(c10::DeviceType::CPU)};
@@ -52,7 +52,7 @@ std::mutex& installing() {
   return mutex;
 }
 
-// What libtorch calls from now on. c10 takes an allocator of equal priority in place of the one before.
+// Installs libtorch's allocator. c10 replaces the current allocator by one of equal priority.
 void set_cpu_allocator(c10::Allocator& allocator) { c10::SetCPUAllocator(&allocator, /*priority=*/1); }
 
 }  // namespace
@@ -60,7 +60,7 @@ void set_cpu_allocator(c10::Allocator& allocator) { c10::SetCPUAllocator(&alloca
 void track_cpu_allocations() {
   const std::lock_guard lock(installing());
   if (tracking.load()) return;
-  // libtorch keeps the pointer for ever.
+  // libtorch keeps the pointer until the process ends.
   set_cpu_allocator(*new TrackingAllocator());
   tracking.store(true);
 }

@@ -8,22 +8,24 @@
 
 namespace rondo {
 
-// Makes `source` where libtorch takes memory for CPU tensors, tracked where memory is tracked. It must live
-// for ever, and its raw_deleter() must also take what c10's default CPU allocator handed out.
+// Makes `source` the allocator of libtorch's CPU tensors; its blocks are tracked if tracking is on. `source`
+// must live until the process ends, and its raw_deleter() must also release blocks of c10's default CPU
+// allocator.
 void install_cpu_allocator(c10::Allocator& source);
 
-// For memory behind tensors that comes past the CPU allocator: tracked where memory is tracked.
+// Tracks a tensor's block that the CPU allocator did not allocate, if tracking is on.
 void track_block(const void* block, std::uint64_t bytes);
-// Takes a block of track_block() off, before its memory is given back.
+// Stops tracking a block of track_block(). Call it before the block is released.
 void untrack_block(const void* block) noexcept;
 
-// Says what the memory behind `tensor` is for, all of it where several tensors are views of one. Tensors that
-// are not tracked, and undefined ones, are left alone.
+// Labels the memory behind `tensor` with its purpose; views share the label. Ignores untracked and undefined
+// tensors.
 void label_memory(const at::Tensor& tensor, MemoryLabel label);
-// The same for the block that begins at `block`.
+// Labels the block that begins at `block`.
 void label_memory(const void* block, MemoryLabel label);
 
-// From now on the memory behind `tensor` counts as so many bytes here: this rank's part of what ranks share.
+// Sets the counted size of the memory behind `tensor` to `bytes`: this rank's part of memory that ranks
+// share.
 void count_part(const at::Tensor& tensor, std::uint64_t bytes);
 
 }  // namespace rondo

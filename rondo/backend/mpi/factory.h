@@ -4,13 +4,13 @@
 
 namespace rondo {
 
-// Of the engine on MPI: tensors on an accelerator are copied on the way in and out.
+// Traits of the engine on MPI: tensors on an accelerator are copied to the CPU and back.
 inline constexpr EngineTraits kMpiTraits = {.device_tensors = true};
 
-// Makes the engine on Open MPI, which is in a module of its own (rondo_mpi.so, see base/process.h) so
-// that only who asks for it loads MPI. The ranks must have been started by mpirun (or by a launcher that MPI
-// understands) and be numbered as MPI does. Throws UsageError when there is no module, or when MPI sees
-// another world.
+// Makes the engine on Open MPI. The engine is in a module of its own (rondo_mpi.so, see base/process.h), so
+// that a process loads MPI only on demand. The ranks must have been started by mpirun (or by a launcher that
+// MPI understands) and be numbered as MPI numbers them. Throws UsageError if there is no module, or if MPI
+// sees another world.
 c10::intrusive_ptr<c10d::Backend> make_mpi_backend(const BackendRequest& request);
 
 }  // namespace rondo

@@ -29,11 +29,11 @@ NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
   planned_ = PlannedCollectives::make(view, engine_, deterministic);
-  // The rank that holds the store may end as soon as its constructor has returned.
+  // The rank that keeps the store may end as soon as its constructor has returned.
   engine_->finish_rendezvous();
 }
 
-// Plans may add in another order, where the group is not deterministic.
+// Plans may add in another order unless the group is deterministic.
 EngineTraits NativeBackend::traits() const {
   EngineTraits traits = kNativeTraits;
   traits.parameters_in_place = registers_allocations();
@@ -96,7 +96,7 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   request.kind = OperationKind::all_reduce;
   request.type = element.type;
   request.reduction = reduction_of(op, tensor.scalar_type());
-  // The tensor of a device holds the result where there is one rank; a closed group still throws.
+  // With one rank a device tensor already contains the result; a closed group still throws.
   if (getSize() == 1 && !tensor.is_cpu()) {
     barrier({})->wait();
     return;
@@ -111,8 +111,7 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   buffer.copy_back();
 }
 
-// A plan is run to its end where the caller waits anyway. An error of an operation's first step is reported
-// by its Work.
+// If the caller waits, runs a plan to its end. The Work reports an error of an operation's first step.
 NativeBackend::Work NativeBackend::start(RequestCall&& call, Duration limit, bool caller_waits) {
   NativeWork::Pending pending;
   pending.operation = std::make_shared<NativeOperation>(std::move(call.memory));
@@ -182,7 +181,7 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
   if (request.job_store) {
-    // Without other groups the failures that peers leave in shared memory are enough.
+    // A job without other groups needs only the failures that peers record in shared memory.
     options.cause_of = [record = FailureRecord({}, request.job_store, request.world_ranks)](
                            const std::exception_ptr& error) mutable { return record.first(error); };
   }

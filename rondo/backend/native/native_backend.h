@@ -15,7 +15,7 @@
 
 namespace rondo {
 
-// Of the native engine; in a process without registered memory, parameters are not in place.
+// Traits of the native engine; without registered memory in the process, parameters are not in place.
 inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false,
                                                .registered_memory = true,
                                                .parameters_in_place = true,
@@ -25,16 +25,16 @@ inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false
 // The shared-memory engine as a c10d::Backend, named "rondo": for the ranks of one host, processes or
 // threads.
 //
-// Operations start at once and are asynchronous: they move on in this and every other call into the backend,
-// and by the engine's helper thread while the rank is elsewhere, so that they end whether or not somebody
-// keeps the Work or waits for it. Until then the engine keeps the tensors; the backend's destruction waits a
-// few seconds for what is under way (Engine::close). Futures complete, and run their callbacks, on the thread
-// that makes the operation end. So it is with collectives that RONDO_ALGORITHM or a measured table gives to
-// a plan (PlannedCollectives), only that a call without asyncOp returns at their end. Reductions add in rank
-// order on every rank. Errors are those of shared_memory::Engine; the first one is final.
+// Operations start at once and are asynchronous. Every call into the backend progresses them, and so does the
+// engine's helper thread while the rank is elsewhere, so that they end even if the Work is dropped. Until
+// then the engine keeps the tensors; the backend's destructor waits a few seconds for operations in flight
+// (Engine::close). Futures complete, and run their callbacks, on the thread that completes the operation. The
+// same holds for collectives that RONDO_ALGORITHM or a measured table assigns to a plan (PlannedCollectives),
+// except that a call without asyncOp returns at their end. Reductions add in rank order on every rank. Errors
+// are those of shared_memory::Engine; the first one is final.
 class NativeBackend final : public RequestBackend, public FailingEngine {
  public:
-  // `deterministic`: plans too (RONDO_ALGORITHM) add in rank order.
+  // With `deterministic`, plans (RONDO_ALGORITHM) add in rank order too.
   NativeBackend(const c10::intrusive_ptr<c10d::Store>& store, const shared_memory::GroupOptions& options,
                 bool deterministic = false);
 
@@ -45,7 +45,7 @@ class NativeBackend final : public RequestBackend, public FailingEngine {
   void close() override;
   std::exception_ptr cause_of(const std::exception_ptr& error) noexcept override;
   void shutdown() override { close(); }
-  // Also makes all waiting and later calls of the peers fail.
+  // Also fails all waiting and later calls of the peers.
   void abort() override;
   void fail(const std::exception_ptr& error) override;
 
@@ -53,7 +53,7 @@ class NativeBackend final : public RequestBackend, public FailingEngine {
   c10::intrusive_ptr<Options> getBackendOptions() override;
   std::uint64_t getSequenceNumberForGroup() override { return engine_->sequence(); }
 
-  // Tensors for communication, in registered memory. Contents unspecified.
+  // Allocates tensors for communication in registered memory. Contents unspecified.
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {
     return empty_registered({size}, options);
@@ -68,12 +68,12 @@ class NativeBackend final : public RequestBackend, public FailingEngine {
   Work start_receive(const at::Tensor& tensor, int source, int tag) override;
   using StartMessage =
       std::shared_ptr<shared_memory::Message> (shared_memory::Engine::*)(shared_memory::Message);
-  // Starts a message of `tensor`, which `memory` keeps.
+  // Starts a message that sends or fills `tensor`; `memory` keeps it alive.
   Work start_message(StartMessage start, const DenseTensor& tensor, int peer, int tag, c10d::OpType type,
                      OperationMemory&& memory);
 
   std::shared_ptr<shared_memory::Engine> engine_;
-  std::shared_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
+  std::shared_ptr<PlannedCollectives> planned_;  // null: the engine runs every collective
   MemoryCharge staging_;                         // this rank's segment, which the engine owns
   std::mutex kept_mutex_;                        // protects kept_
   std::vector<at::Tensor> kept_;

@@ -15,7 +15,7 @@ void NativeOperation::finish(const std::exception_ptr& error) noexcept {
   error_ = error;
   if (!error) {
     try {
-      // The engine's helper thread copies alone, without a team of threads of its own.
+      // The engine's helper thread copies alone, without starting OpenMP threads.
       std::optional<c10::ParallelGuard> alone;
       if (std::this_thread::get_id() != started_on_) alone.emplace(true);
       memory_.copy_back();
@@ -37,7 +37,7 @@ void NativeOperation::announce() noexcept {
     if (first && !future) settle(forgotten);
   }
   if (!first) {
-    // Another thread is about to complete it, or has; its callbacks may take longer.
+    // Another thread completes the future; wait() may return before its callbacks end.
     if (future) future->wait();
     return;
   }
@@ -51,13 +51,13 @@ void NativeOperation::announce() noexcept {
   settle(forgotten);
 }
 
-// Requires the lock, as take_forgotten().
+// Requires the lock, as take_forgotten() does.
 void NativeOperation::settle(Forgotten& forgotten) {
   settled_ = true;
   take_forgotten(forgotten);
 }
 
-// After a failure peers may still write to the results: who keeps the operation decides then.
+// After a failure peers may still write to the results, so they live as long as the operation.
 void NativeOperation::take_forgotten(Forgotten& forgotten) {
   if (!settled_ || !forgotten_ || error_) return;
   forgotten.results = std::move(memory_.results);
@@ -96,7 +96,7 @@ NativeWork::NativeWork(std::shared_ptr<shared_memory::Engine> engine, c10d::OpTy
     : c10d::Work(engine->rank(), type), engine_(std::move(engine)), pending_(std::move(pending)) {}
 
 NativeWork::~NativeWork() {
-  // With the last reference the results go anyway.
+  // If this is the last reference, the results are released anyway.
   if (pending_.operation.use_count() > 1) pending_.operation->forget_results();
 }
 
@@ -105,7 +105,7 @@ bool NativeWork::isCompleted() {
     try {
       engine_->progress();
     } catch (const std::exception&) {
-      // It has ended this operation, too, which now has the error.
+      // The error has also ended this operation, which reports it.
     }
   }
   return pending_.operation->over();
@@ -116,7 +116,7 @@ bool NativeWork::isSuccess() const { return pending_.operation->over() && !pendi
 bool NativeWork::wait(std::chrono::milliseconds timeout) {
   NativeOperation& operation = *pending_.operation;
   if (pending_.plans != nullptr) {
-    const bool own = timeout == kNoTimeout;  // the time that it was given when it was started
+    const bool own = timeout == kNoTimeout;  // the timeout given at the start
     pending_.plans->wait(pending_.planned, own ? Deadline::never() : Deadline::after(timeout));
   } else if (!operation.over()) {
     const Duration limit = timeout == kNoTimeout ? pending_.timeout : bounded_duration(timeout);
@@ -131,7 +131,7 @@ bool NativeWork::wait(std::chrono::milliseconds timeout) {
       if (!operation.over()) throw;
     }
   }
-  // Whoever has waited finds the future complete.
+  // After wait() the future is complete.
   operation.announce();
   if (const std::exception_ptr error = operation.error()) std::rethrow_exception(error);
   return true;

@@ -18,8 +18,8 @@
 
 namespace rondo {
 
-// What the engine keeps of a NativeBackend's operation until it has ended: its tensors, the way of the
-// results back to the caller's, and the future that somebody may have asked for. Any thread.
+// An operation of NativeBackend that the engine keeps until it has ended: its tensors, the copies of results
+// to the caller's tensors, and the future, if requested. Any thread.
 class NativeOperation final : public shared_memory::OperationOwner {
  public:
   using Memory = OperationMemory;
@@ -28,20 +28,22 @@ class NativeOperation final : public shared_memory::OperationOwner {
   void finish(const std::exception_ptr& error) noexcept override;
   void announce() noexcept override;
 
-  // Whether finish() is through; from then on error() and results() are what they will be.
+  // Returns whether finish() has completed; error() and results() are final from then on.
   bool over() const { return over_.load(std::memory_order_acquire); }
   std::exception_ptr error() const { return over() ? error_ : nullptr; }
   std::vector<at::Tensor> results() const { return memory_.list_of_results(); }
-  // Of the results; completes when the operation ends, on the thread that makes it end.
+  // Returns a future of the results. The future completes when the operation ends, on the thread that ends
+  // it.
   c10::intrusive_ptr<c10::ivalue::Future> future();
-  // Nobody calls results() or future() any more: lets go of the results as soon as the operation has ended.
-  // The engine may keep the operation for longer, until one of its threads finds the time to announce it.
+  // Declares that results() and future() are no longer called; the results are released as soon as the
+  // operation has ended. The engine may keep the operation itself longer, until one of its threads announces
+  // it.
   void forget_results() noexcept;
 
  private:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
   void complete(const Future& future) const;
-  // All that has the results.
+  // All references to the results.
   struct Forgotten {
     Memory::Results results = {};
     Future future = {};
@@ -49,23 +51,23 @@ class NativeOperation final : public shared_memory::OperationOwner {
   void settle(Forgotten& forgotten);
   void take_forgotten(Forgotten& forgotten);
 
-  Memory memory_;  // until settled_ the announcing thread's, then mutex_ protects the results
+  Memory memory_;  // announcing thread's until settled_; results then under mutex_
   const std::thread::id started_on_;
   std::exception_ptr error_;
   std::atomic<bool> over_{false};
-  std::mutex mutex_;  // protects what follows
+  std::mutex mutex_;  // protects the fields below
   bool announced_ = false;
-  bool settled_ = false;    // announced, and the future is complete where there was one
-  bool forgotten_ = false;  // by forget_results()
+  bool settled_ = false;    // announced, and the future, if any, is complete
+  bool forgotten_ = false;  // forget_results() was called
   Future future_;
 };
 
-// A collective or message of the native engine, to look at and to wait for. It may be dropped at any time:
-// the engine keeps what the operation needs, and ends it.
+// A collective or message of the native engine that a caller can query and wait for. May be dropped at any
+// time: the engine keeps the operation and ends it.
 class NativeWork final : public c10d::Work {
  public:
-  // What to wait for: the sequence number of a collective, its number among those that `plans` run, or a
-  // message; none of them when all was done at once.
+  // The operation to wait for: the sequence number of a collective, its number among those that `plans` runs,
+  // or a message. None of them is set if the operation ended at once.
   struct Pending {
     std::shared_ptr<NativeOperation> operation;
     std::optional<std::uint64_t> sequence = {};
@@ -87,10 +89,10 @@ class NativeWork final : public c10d::Work {
   void synchronize() override { wait(kNoTimeout); }
   void abort() override;
   std::vector<at::Tensor> result() override { return pending_.operation->results(); }
-  // Of a receive, once it is complete where any rank may have sent.
+  // Returns the sender of a receive once it is complete, for receives from any rank.
   int sourceRank() const override;
   std::uint64_t getSequencenumber() const override { return pending_.sequence.value_or(0); }
-  // Does not wait. Where it is a message's, whose Work alone has no deadline, the message now has one.
+  // Returns the future without waiting. A message's Work has no deadline of its own; this call sets one.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:

@@ -26,7 +26,7 @@ using shared_memory::OperationOwner;
 
 constexpr const char* kVariable = "RONDO_ALGORITHM";
 
-// What rank 0 tells the others.
+// The settings that rank 0 broadcasts.
 struct AgreedSettings {
   std::string by_hand;
   std::string tuning;
@@ -61,12 +61,12 @@ bool is_planned(OperationKind kind) {
   return std::find(planned.begin(), planned.end(), kind) != planned.end();
 }
 
-// Whether input or output has a piece a rank, of which a plan sees one buffer.
+// Returns whether input or output has one piece per rank, which a plan treats as one buffer.
 bool has_pieces(OperationKind kind) {
   return kind == OperationKind::reduce_scatter || kind == OperationKind::all_gather;
 }
 
-// Of a collective whose caller waits, and keeps the buffers himself.
+// The owner of a collective whose caller waits and keeps the buffers.
 class Outcome final : public OperationOwner {
  public:
   void finish(const std::exception_ptr& error) noexcept override { error_ = error; }
@@ -124,7 +124,7 @@ PlannedCollectives::PlannedCollectives(Store& store, std::shared_ptr<Engine> eng
       helpers_([this](HelperThread::Control& control) { help(control); }) {}
 
 PlannedCollectives::~PlannedCollectives() {
-  // In a forked child the locks may be held by threads that do not exist there.
+  // In a forked child, threads that do not exist there may hold the locks.
   if (!process_.is_current()) return;
   end_all(
       std::make_exception_ptr(UsageError(str("group '", engine_->options().group_name, "' was destroyed"))),
@@ -132,7 +132,7 @@ PlannedCollectives::~PlannedCollectives() {
 }
 
 std::optional<collective::Choice> PlannedCollectives::choose(const CollectiveRequest& request) const {
-  // The engine averages whole numbers, and refuses what is not defined.
+  // The engine runs averages of integers, and refuses undefined reductions.
   if (!is_planned(request.kind) || request.weighted || request.elements == 0 ||
       !supports(request.type, request.reduction)) {
     return {};
@@ -147,7 +147,7 @@ std::optional<std::uint64_t> PlannedCollectives::start(const CollectiveRequest& 
                                                        const Deadline& deadline, bool caller_waits) {
   std::optional<collective::Choice> choice = choose(request);
   if (!choice) return {};
-  // Throws when the group is broken or was shut down.
+  // Throws if the group has failed or was shut down.
   const std::uint64_t announcement = engine_->start(announced(request), nullptr, deadline);
   QueuedCollective queued{request, std::move(owner), *std::move(choice), announcement, deadline};
   const std::lock_guard lock(mutex_);
@@ -172,7 +172,7 @@ void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
   while (ended_ <= number) {
     if (!running_) {
       const Owner ended = run_next(lock, deadline);
-      // At once: what it runs may wait for the next one.
+      // Announces at once, without the lock: a callback may wait for the next collective.
       lock.unlock();
       ended->announce();
       lock.lock();
@@ -205,8 +205,8 @@ void PlannedCollectives::help(HelperThread::Control& control) {
     lock.unlock();
     control.leave();
     ended->announce();
-    ended.reset();  // the last reference to a tensor may go here
-    // The end of a collective may have been the end of the group.
+    ended.reset();  // may release the last reference to a tensor
+    // The callback may have destroyed the group.
     if (!helpers_.return_to_duty(lock, control)) return;
   }
 }
@@ -226,7 +226,7 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
     }
   }
   lock.lock();
-  if (error && given_up_) error = given_up_;  // rather than that it was cancelled
+  if (error && given_up_) error = given_up_;  // replaces the CancelledError that give_up() caused
   lock.unlock();
   queued.owner->finish(error);
   lock.lock();
@@ -234,10 +234,11 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
   ++ended_;
   endings_.fetch_add(1);
   futex_wake_all(endings_);
-  // Who has run this one may not want the next.
+  // The thread that ran this one may not run the next.
   if (!queue_.empty() && helpers_.has_threads()) helpers_.call();
   if (error) {
-    // The peers may wait in the engine. Now, because those who hear of its end may wait for plans.
+    // Wakes peers that wait in the engine. Done before the announcement, because its callbacks may wait for
+    // plans.
     lock.unlock();
     engine_->abort(error);
     lock.lock();
@@ -247,13 +248,13 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
 
 void PlannedCollectives::run_plan(const QueuedCollective& queued, const Deadline& deadline) {
   const Wait wait{deadline, &cancel_};
-  // Plans come after what the engine was given before them: the peers may need this rank's part in it first.
+  // The plan starts after all earlier operations of the engine: the peers may need this rank in those first.
   if (queued.announcement > 0) engine_->wait(queued.announcement - 1, wait);
   announcement_ = queued.announcement;
   const std::span<std::byte> buffer = fill_buffer(queued.request);
   executor_for(queued.request, queued.choice).run(*channel_, buffer, wait);
   take_result(queued.request, buffer);
-  // A rank that only sends may be done before the others come.
+  // A rank that only sends may complete before the others have started.
   engine_->wait_agreed(queued.announcement, wait);
 }
 
@@ -320,8 +321,8 @@ Executor& PlannedCollectives::executor_for(const CollectiveRequest& request,
   return *executor;
 }
 
-// The buffer that the plan works on, with this rank's input. Every piece is equally long, so a part of the
-// plan is a piece.
+// Returns the buffer of the plan, filled with this rank's input. All pieces have one length, so the plan's
+// parts equal the pieces.
 std::span<std::byte> PlannedCollectives::fill_buffer(const CollectiveRequest& request) {
   const std::uint64_t piece = request.bytes();
   if (request.kind == OperationKind::reduce && rank_ != request.root) {
@@ -339,7 +340,7 @@ std::span<std::byte> PlannedCollectives::fill_buffer(const CollectiveRequest& re
     if (own != request.input.at(0)) std::memcpy(own, request.input.at(0), piece);
     return {buffer, piece * ranks};
   }
-  // The caller's input stays as it is.
+  // The caller's input stays unchanged.
   scratch_.resize(piece * ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank)
     std::memcpy(scratch_.data() + piece * rank, request.input.at(rank), piece);

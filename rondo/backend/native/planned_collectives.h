@@ -18,50 +18,50 @@
 
 namespace rondo {
 
-// Runs those collectives of a group by a plan for which the chooser finds a plan faster than the engine, or
-// the user named one (RONDO_ALGORITHM): all_reduce, reduce_scatter, all_gather, broadcast and reduce; the
-// others are the engine's.
+// Runs collectives of a group by a plan if the chooser finds a plan that is faster than the engine, or if
+// RONDO_ALGORITHM names one: all_reduce, reduce_scatter, all_gather, broadcast and reduce. The engine runs
+// all others.
 //
-// Plans run one after the other, in the order in which they were started: on the thread of who waits for one,
-// or on a helper thread, so that what was started ends though its rank is elsewhere. Their sums may be added
-// in another order than the engine's (docs/algorithms.md), unless the group is deterministic. Any thread;
-// collectives in the same order on all ranks. The first error of communication is final for the group.
+// Plans run one after the other in the order in which they were started, on a waiting thread or on a helper
+// thread, so that plans end while their rank is elsewhere. The sums may be added in another order
+// than the engine's (docs/algorithms.md), unless the group is deterministic. Any thread; all ranks make the
+// collectives in the same order. The first error of communication is final for the group.
 //
-// Each is announced by an operation of the engine that moves no data (CollectiveRequest::by_plan), when it is
-// started. So the engine's order of calls counts plans, and its ranks find out where they disagree, whether
-// they wait in the engine, in the plan, or for the others to come to a plan that is done here.
+// When a collective starts, an engine operation that moves no data announces it (CollectiveRequest::by_plan).
+// So the engine's order of calls includes plans, and ranks detect a mismatch whether they wait in the engine,
+// in the plan, or, after it, for peers that have not started this collective.
 class PlannedCollectives {
  public:
-  // Collective over the store: rank 0 says what it has measured (tuning_path()), what was set by hand and
-  // whether sums are added in rank order, so that all ranks choose alike. In rank order only what was set by
-  // hand counts: measurements are of other plans. Null when all choices are the engine. Throws UsageError for
-  // a wrong RONDO_ALGORITHM, on all ranks.
+  // Makes the object, or returns null if the engine runs every collective. Collective over the store: rank 0
+  // broadcasts its measurements (tuning_path()), the user's settings and whether sums are added in rank
+  // order, so that all ranks choose alike. In rank order only the user's settings apply, because the
+  // measurements are of other plans. Throws UsageError for an invalid RONDO_ALGORITHM, on all ranks.
   static std::shared_ptr<PlannedCollectives> make(Store& store, std::shared_ptr<shared_memory::Engine> engine,
                                                   bool in_rank_order);
-  // Leaves as close() does. Where an exception is being thrown it does not wait for what is under way.
+  // Closes as close() does, but does not wait for collectives in flight during stack unwinding.
   ~PlannedCollectives();
   PlannedCollectives(const PlannedCollectives&) = delete;
   PlannedCollectives& operator=(const PlannedCollectives&) = delete;
 
   bool adds_in_rank_order() const { return in_rank_order_; }
 
-  // Starts a collective and returns its number, for wait(); nothing, and does nothing, where the engine is to
-  // be used. Never waits. `owner` keeps the buffers and hears of the end, as of an operation of the engine.
-  // Where `caller_waits`, which is to follow at once, the helper thread is left asleep. Throws when the group
-  // is broken or was shut down.
+  // Starts a collective and returns its number, for wait(); returns nullopt and does nothing if the engine is
+  // to run it. Never waits. `owner` keeps the buffers and is notified of the end, as for an operation of the
+  // engine. `caller_waits` declares that wait() follows at once, so the helper thread is not woken. Throws if
+  // the group has failed or was shut down.
   std::optional<std::uint64_t> start(const CollectiveRequest& request,
                                      std::shared_ptr<shared_memory::OperationOwner> owner,
                                      const Deadline& deadline, bool caller_waits);
-  // Returns when the collective has ended, of which its owner knows how. Past `deadline` all plans end with a
+  // Blocks until the collective has ended; its owner has the outcome. After `deadline` all plans end with
   // TimeoutError.
   void wait(std::uint64_t number, const Deadline& deadline);
-  // Runs a collective to its end; false, and does nothing, where the engine is to be used. Throws what
-  // Executor::run and Engine::wait throw.
+  // Runs a collective to its end; returns false and does nothing if the engine is to run it. Throws as
+  // Executor::run and Engine::wait do.
   bool run(const CollectiveRequest& request, const Deadline& deadline);
 
-  // What is under way and all that comes later ends with CancelledError.
+  // Ends collectives in flight and all later ones with CancelledError.
   void abort(const std::string& reason);
-  // What is under way gets kLeavePatience to end; after that it fails, and so does all that comes later.
+  // Waits up to kLeavePatience for collectives in flight; then fails them and all later ones.
   void close(const std::string& reason);
 
  private:
@@ -70,7 +70,7 @@ class PlannedCollectives {
     CollectiveRequest request;
     Owner owner;
     collective::Choice choice;
-    std::uint64_t announcement;  // the engine's sequence number of what tells the peers of this one
+    std::uint64_t announcement;  // engine's sequence number of the announcement
     Deadline deadline;
   };
 
@@ -78,13 +78,13 @@ class PlannedCollectives {
                      bool in_rank_order);
   std::optional<collective::Choice> choose(const CollectiveRequest& request) const;
   void help(shared_memory::HelperThread::Control& control);
-  // Runs the first of the queue, while no other one is run and with the lock given up; returns the owner, who
-  // has to be announced without the lock.
+  // Runs the first collective of the queue with the lock released; no other may be running. Returns the
+  // owner, which must be announced without the lock.
   Owner run_next(std::unique_lock<std::mutex>& lock, const Deadline& limit);
   void run_plan(const QueuedCollective& queued, const Deadline& deadline);
-  // With the lock given up, until a collective ends; at most for `limit`.
+  // Releases the lock and blocks until a collective ends or `limit` has passed.
   void sleep(std::unique_lock<std::mutex>& lock, Duration limit);
-  // The lock is held.
+  // Requires the lock.
   void give_up(const std::exception_ptr& error);
   void end_all(const std::exception_ptr& error, Duration patience);
 
@@ -101,22 +101,22 @@ class PlannedCollectives {
   const OwnProcess process_;
   const CancelToken cancel_;
 
-  // Of whoever runs a plan.
+  // Used only by the thread that runs a plan.
   std::unique_ptr<Channel> channel_;
-  // By operation, type, reduction, root, bytes and algorithm. A training job has few.
+  // Executors by operation, type, reduction, root, bytes and algorithm. A training job has few.
   using Key = std::tuple<OperationKind, DType, Reduction, int, std::uint64_t, std::string>;
   std::map<Key, std::unique_ptr<collective::Executor>> executors_;
-  std::uint64_t announcement_ = 0;  // of the one that is run
-  std::vector<std::byte> scratch_;  // where pieces do not lie as a plan wants them
+  std::uint64_t announcement_ = 0;  // of the running collective
+  std::vector<std::byte> scratch_;  // plan's buffer if the caller's pieces are not adjacent
 
-  std::mutex mutex_;  // protects what follows
+  std::mutex mutex_;  // protects the fields below
   std::deque<QueuedCollective> queue_;
-  bool running_ = false;  // a thread runs one
+  bool running_ = false;  // a thread runs a collective
   std::uint64_t started_ = 0;
   std::uint64_t ended_ = 0;                // always a prefix
-  std::exception_ptr given_up_;            // what ends all from now on
-  std::atomic<std::uint32_t> endings_{0};  // to sleep on; a futex survives a fork while threads sleep
-  shared_memory::HelperTeam helpers_;      // from the first one whose caller does not wait
+  std::exception_ptr given_up_;            // error of all collectives that have not ended
+  std::atomic<std::uint32_t> endings_{0};  // futex; unlike a condition variable, it survives a fork
+  shared_memory::HelperTeam helpers_;      // started for the first caller that does not wait
 };
 
 }  // namespace rondo

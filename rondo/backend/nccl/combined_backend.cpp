@@ -32,7 +32,7 @@ CombinedBackend::CombinedBackend(const BackendRequest& request, Communicator con
       cards_(static_cast<std::size_t>(request.size)) {}
 
 EngineTraits CombinedBackend::traits() const {
-  EngineTraits traits = control_.traits;  // of memory on the CPU
+  EngineTraits traits = control_.traits;  // traits of CPU memory
   traits.progresses_in_background = device_.traits.progresses_in_background;
   traits.deterministic = control_.traits.deterministic && device_.traits.deterministic;
   traits.all_to_all = control_.traits.all_to_all && device_.traits.all_to_all;
@@ -66,7 +66,7 @@ c10d::Backend& CombinedBackend::engine_for(const TensorLists& lists, const Tenso
   return engine_for({&all}, operation);
 }
 
-// A peer may go before its first call.
+// Waits for the card of a rank. The peer may be lost before its first call.
 void CombinedBackend::await_card(int rank) {
   const Deadline deadline = Deadline::after(request_.timeout);
   while (!request_.store->check({card_key(rank)})) {
@@ -111,7 +111,7 @@ void CombinedBackend::check_cards(c10::Device device, const std::vector<int>& pe
     knows_all_cards_ = true;
   }
   for (const int peer : peers) {
-    // The engine refuses a peer that is no rank.
+    // The engine refuses an invalid peer.
     if (peer >= 0 && peer < getSize()) learn(peer);
   }
 }

@@ -11,21 +11,20 @@
 
 namespace rondo {
 
-// Two engines as one: calls with CPU tensors, and those without tensors, go over `control`, calls with
-// tensors of a device over `device`. So an engine that takes the memory of accelerators only serves callers
-// whose counts, objects and barriers are on the CPU. c10d's "cpu:gloo,cuda:nccl" does the same for a
-// ProcessGroup.
+// Two engines as one: calls with CPU tensors, and those without tensors, use `control`; calls with tensors of
+// a device use `device`. So an engine that supports accelerator memory only serves callers whose counts,
+// objects and barriers are on the CPU. c10d's "cpu:gloo,cuda:nccl" does the same for a ProcessGroup.
 //
-// The tensors of one call are on the CPU or on one device; a UsageError names both otherwise. Errors,
-// deadlines and threads are those of the engine that runs the call.
+// The tensors of one call are on the CPU or on one device; otherwise the call throws a UsageError naming both
+// devices. Errors, deadlines and threads are those of the engine that runs the call.
 class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine {
  public:
-  // The physical card behind a device, the same text in every process that uses it.
+  // A function that returns the physical card behind a device, the same text in every process that uses it.
   using CardOf = std::function<std::string(c10::Device)>;
 
   // With `card_of`, every rank must use a card of its own: the first call with a device tensor throws a
-  // UsageError that names two ranks with the same card. Ranks tell each other their cards in request.store,
-  // and wait for each other up to request.timeout.
+  // UsageError that names two ranks with the same card. Ranks exchange their cards through request.store, and
+  // wait for each other up to request.timeout.
   CombinedBackend(const BackendRequest& request, Communicator control, Communicator device,
                   CardOf card_of = {});
 
@@ -53,8 +52,8 @@ class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine
   bool supportsTensorAlloc(c10::DeviceIndex index) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
-  // Calls with tensors of a device between the two are one operation of the device's engine, as there. Calls
-  // with CPU tensors start at once, and each has a Work of its own.
+  // Calls with device tensors between the two form one operation of the device's engine. Calls with CPU
+  // tensors start at once, and each has its own Work.
   bool supportsCoalescing() const override;
   void startCoalescing() override;
   Work endCoalescing() override;
@@ -87,11 +86,11 @@ class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all_ranks) override;
 
  private:
-  // The engine for a call with these tensors, of which `peers` take part; empty: all ranks.
+  // Returns the engine for a call with these tensors. `peers` are the ranks that take part; empty: all ranks.
   c10d::Backend& engine_for(std::initializer_list<const Tensors*> lists, const char* operation,
                             const std::vector<int>& peers = {});
   c10d::Backend& engine_for(const TensorLists& lists, const Tensors& tensors, const char* operation);
-  // Throws UsageError where a peer uses the card of this rank.
+  // Throws UsageError if a peer uses the card of this rank.
   void check_cards(c10::Device device, const std::vector<int>& peers);
   void await_card(int rank);
 
@@ -99,14 +98,14 @@ class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine
   const Communicator control_;
   const Communicator device_;
   const CardOf card_of_;
-  std::mutex mutex_;                // protects what follows
-  std::vector<std::string> cards_;  // by rank; empty: not known yet
+  std::mutex mutex_;                // protects the fields below
+  std::vector<std::string> cards_;  // by rank; empty: unknown
   bool knows_all_cards_ = false;    // every rank has a card of its own
-  std::string shared_card_;         // the refusal of two ranks with one card; empty: none
+  std::string shared_card_;         // message about two ranks with one card; empty: none
 };
 
-// An engine that serves tensors of devices over what `device` makes, of these traits, and all else over the
-// engine that auto stands for. With `card_of` as CombinedBackend.
+// Makes an engine that uses the result of `device`, with these traits, for device tensors, and the engine
+// that "auto" selects for all others. `card_of` is passed to CombinedBackend.
 RegisteredBackend beside_control(BackendFactory device, const EngineTraits& traits,
                                  CombinedBackend::CardOf card_of = {});
 

@@ -20,16 +20,16 @@
 namespace rondo {
 namespace {
 
-// Rank 0 waits so long between two heartbeats; the others wait for it inside the next one.
+// Time that rank 0 waits between two heartbeats; the other ranks wait for it inside the next one.
 constexpr Duration kPace = std::chrono::milliseconds(30);
-// An operation that needs a rank which has left in order may still end within this time.
+// Time in which an operation may still end that needs a rank which has left.
 constexpr Duration kLeftGrace = std::chrono::seconds(1);
-// An engine may see a connection close before the next heartbeat does.
+// Time to wait for the watch's failure after an engine's error: an engine may see a closed connection first.
 constexpr Duration kCausePatience = std::chrono::seconds(1);
-// A stopped rank ends the heartbeat that a leaving rank waits for within 3 s.
+// Longest wait of a leaving rank for its last heartbeat, which ends within 3 s if a rank is stopped.
 constexpr Duration kLeavePatience = std::chrono::seconds(4);
 
-// A number that all members of a group have and no other group of the job. Collective.
+// Returns a number that is the same on all members of a group and unique in the job. Collective.
 std::int64_t number_of(const BackendRequest& request) {
   constexpr const char* kKey = "number among watched groups";
   if (!request.job_store) return 1;
@@ -42,12 +42,12 @@ std::int64_t number_of(const BackendRequest& request) {
 BackendRequest for_heartbeats(const BackendRequest& request) {
   BackendRequest own = part_of(request, "heartbeats");
   own.group_name = str(request.group_name, " heartbeats");
-  own.job_store = {};  // what it finds is no consequence of another failure
+  own.job_store = {};  // a failure of the heartbeats is not a consequence of another one
   own.deterministic = false;
   return own;
 }
 
-// The place of `rank` in a list; -1: it is not there.
+// Returns the index of `rank` in a list, or -1.
 int place_of(int rank, const std::vector<int>& ranks) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   return found != ranks.end() ? static_cast<int>(found - ranks.begin()) : -1;
@@ -55,7 +55,7 @@ int place_of(int rank, const std::vector<int>& ranks) {
 
 bool contains(const std::vector<int>& ranks, int rank) { return place_of(rank, ranks) >= 0; }
 
-// `error`, which names ranks of the world, as the members of a group see it.
+// Translates `error`, which names ranks of the world, to the ranks of a group.
 std::exception_ptr as_seen_by(const WatchedGroup& group, const std::exception_ptr& error,
                               const std::vector<int>& world_ranks) {
   const ChannelFailure failure = describe_failure(error, -1);
@@ -68,7 +68,7 @@ std::exception_ptr as_seen_by(const WatchedGroup& group, const std::exception_pt
       if (member >= 0) ranks.push_back(member);
     }
   } catch (const std::exception&) {
-    // It blames nobody.
+    // The error names no rank.
   }
   const std::string text =
       str("group '", group.name, "': operations between accelerators have been ended: ", failure.text);
@@ -116,12 +116,12 @@ bool DeviceOperation::is_awaited() {
   return event_.has_value();
 }
 
-// The message of a rank to all others.
+// The message of a rank to all others in a heartbeat.
 struct DeviceWatch::Beat {
-  std::int64_t leaves = 0;   // 1: it is the rank's last one
-  std::int64_t asks = 0;     // the group of an operation that has passed its deadline; 0: none
-  std::int64_t answers = 0;  // the group that was asked about in the heartbeat before; 0: none
-  std::int64_t issued = -1;  // operations that the rank has started in that group; -1: it has no such group
+  std::int64_t leaves = 0;   // 1: this is the rank's last heartbeat
+  std::int64_t asks = 0;     // id of a group with an overdue operation; 0: none
+  std::int64_t answers = 0;  // id of the group in the question of the last heartbeat; 0: none
+  std::int64_t issued = -1;  // operations that the rank has started in that group; -1: not a member
 };
 
 DeviceWatch::DeviceWatch(const BackendRequest& request)
@@ -218,7 +218,7 @@ void DeviceWatch::run() {
   changed_.notify_all();
 }
 
-// Returns false after the last heartbeat: a rank leaves.
+// Exchanges a heartbeat. Returns false after the last one, in which a rank leaves.
 bool DeviceWatch::exchange_beats() {
   if (rank_ == 0) pace();
   Beat own = compose();
@@ -237,7 +237,7 @@ void DeviceWatch::pace() {
   changed_.wait_for(lock, kPace, [this] { return is_leaving_; });
 }
 
-// The oldest operation of each group that has not ended. Devices are asked without the lock.
+// Returns the oldest unfinished operation of each group. Queries devices without the lock.
 std::vector<DeviceWatch::Overdue> DeviceWatch::oldest_of_groups() {
   std::vector<std::shared_ptr<WatchedGroup>> groups;
   {
@@ -264,12 +264,12 @@ std::vector<DeviceWatch::Overdue> DeviceWatch::oldest_of_groups() {
   return oldest;
 }
 
-// Throws where an operation blames its peers by itself.
+// Returns a collective past its deadline. Throws if a message is past its deadline, naming its peers.
 DeviceWatch::Overdue DeviceWatch::oldest_overdue() {
   for (Overdue& each : oldest_of_groups()) {
     if (!each.operation->deadline.passed()) continue;
     if (each.operation->peers.empty()) return std::move(each);
-    std::vector<int> peers;  // of the world
+    std::vector<int> peers;  // ranks of the world
     for (const int peer : each.operation->peers)
       peers.push_back(place_of(each.group->world_ranks[static_cast<std::size_t>(peer)], world_ranks_));
     throw TimeoutError(
@@ -295,7 +295,7 @@ DeviceWatch::Beat DeviceWatch::compose() {
   return own;
 }
 
-// All ranks come to the same next question.
+// All ranks determine the same next question.
 bool DeviceWatch::digest(std::span<const Beat> beats) {
   if (asked_ != 0 && asker_ == rank_ && overdue_.operation && overdue_.group->id == asked_) {
     const DeviceOperation& late = *overdue_.operation;
@@ -330,7 +330,7 @@ bool DeviceWatch::digest(std::span<const Beat> beats) {
   return false;
 }
 
-// Without heartbeats, since a rank has left.
+// Checks operations without heartbeats, after a rank has left.
 void DeviceWatch::guard_alone() {
   const Deadline grace = Deadline::after(kLeftGrace);
   for (;;) {
@@ -390,7 +390,7 @@ void DeviceWatch::fail(const std::exception_ptr& error) {
       log::warning("after a failure between accelerators: ", plain_message(second));
     }
   };
-  carry_out([&] { rondo::fail(*heartbeats_, error); });  // which tells the peers
+  carry_out([&] { rondo::fail(*heartbeats_, error); });  // notifies the peers
   for (const auto& group : groups) carry_out([&] { group->device->abort(); });
   for (std::size_t i = 0; i < groups.size(); ++i)
     carry_out([&] { rondo::fail(*groups[i]->control, failures[i]); });

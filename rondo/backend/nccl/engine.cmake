@@ -1,5 +1,5 @@
-# ProcessGroupNCCL, in the module rondo_nccl.so: a module, so that only a process that uses NCCL loads it and libtorch's CUDA
-# library. Needs a libtorch that has CUDA; its headers come with a toolkit or beside a CUDA wheel.
+# ProcessGroupNCCL, in the module rondo_nccl.so: a module, so that a process loads it and libtorch's CUDA
+# library only on demand. Needs a libtorch with CUDA; the headers come with a toolkit or beside a CUDA wheel.
 function(rondo_nccl_engine)
   set(missing "")
   if(NOT RONDO_NCCL)
@@ -8,8 +8,8 @@ function(rondo_nccl_engine)
     set(missing "a libtorch with CUDA (${Libtorch_DIR_FOUND} has no libtorch_cuda.so)")
   endif()
   file(GLOB wheel_headers LIST_DIRECTORIES true "${Libtorch_DIR_FOUND}/../nvidia/*/include")
-  # Header, and the package of PyPI that has it. The last two are included by the runtime's headers and do not come with a
-  # CUDA wheel.
+  # Header, and its package on PyPI. The runtime's headers include the last two, which do not come with a CUDA
+  # wheel.
   foreach(header IN ITEMS nccl.h cuda_runtime_api.h crt/host_config.h nv/target)
     string(MAKE_C_IDENTIFIER "RONDO_NCCL_${header}_DIR" found)
     find_path(${found} ${header} HINTS ${wheel_headers} PATHS /usr/local/cuda/include)
@@ -45,7 +45,7 @@ function(rondo_nccl_engine)
   target_include_directories(rondo_nccl PRIVATE "${PROJECT_SOURCE_DIR}")
   target_include_directories(rondo_nccl SYSTEM PRIVATE ${found_headers} ${wheel_headers})
   target_compile_definitions(rondo_nccl PRIVATE USE_C10D_NCCL)
-  # Without the shared precompiled header, which knows no USE_C10D_NCCL.
+  # Without the shared precompiled header, which lacks USE_C10D_NCCL.
   target_link_libraries(rondo_nccl PRIVATE rondo_settings Libtorch::Libtorch Libtorch::Cuda)
   install(TARGETS rondo_nccl LIBRARY DESTINATION lib)
 endfunction()

@@ -15,8 +15,8 @@
 namespace rondo {
 namespace {
 
-// One watch for all groups of a job on this rank. The group of `request` is all ranks of the job where there
-// is no watch yet.
+// Returns the one watch for all groups of a job on this rank. If there is none yet, the group of `request`
+// contains all ranks of the job.
 std::shared_ptr<DeviceWatch> watch_of_job(const BackendRequest& request) {
   if (!request.job_objects) return std::make_shared<DeviceWatch>(request);
   auto watch = request.job_objects->find<DeviceWatch>();
@@ -32,7 +32,7 @@ RegisteredBackend beside_control(BackendFactory device, const EngineTraits& trai
                                  CombinedBackend::CardOf card_of) {
   const auto make = [device = std::move(device), traits,
                      card_of = std::move(card_of)](const BackendRequest& request) {
-    // First, so that a build or host without the engine says so before ranks meet.
+    // First, so that a build or host without the engine fails before ranks meet.
     const auto engine = device(part_of(request, "device"));
     Communicator control = request.make(engine_of_auto(request.one_host()), part_of(request, "control"));
     auto watched =
@@ -46,7 +46,7 @@ RegisteredBackend beside_control(BackendFactory device, const EngineTraits& trai
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request) {
   const std::string path = find_module(kNcclModule);
   if (path.empty()) throw UsageError(kNoNccl);
-  load_cuda();  // before the module, which needs it and may not know where it lies
+  load_cuda();  // before the module, which needs it and may not find it
   return load_backend(path, "nccl").factory(request);
 }
 

@@ -9,7 +9,7 @@
 namespace rondo {
 namespace {
 
-// The Work of the engine. Its errors are the failure behind them.
+// The Work of the engine; it throws the failure that caused an error.
 class WatchedWork final : public c10d::Work {
  public:
   WatchedWork(c10d::OpType type, int rank, c10::intrusive_ptr<c10d::Work> inner, c10::Device device,
@@ -70,13 +70,13 @@ void WatchedBackend::throw_if_failed() { watch_->throw_if_failed(*group_); }
 
 bool WatchedBackend::has_lost_results() { return watch_->has_lost_results(); }
 
-// The watch names ranks, so it is the first to give up.
+// The watch names ranks, so its deadline is earlier.
 void WatchedBackend::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = bounded_duration(timeout);
   device_->setTimeout(timeout + kDeviceGrace);
 }
 
-// Under the watch: a peer may go meanwhile.
+// Removes the group afterwards: a peer may be lost during the shutdown.
 void WatchedBackend::shutdown() {
   device_->shutdown();
   watch_->remove(group_);
@@ -243,7 +243,7 @@ WatchedBackend::Work WatchedBackend::recvAnysource(Tensors& tensors, int tag) {
                  [&] { return device_->recvAnysource(tensors, tag); });
 }
 
-// A CombinedBackend has its barriers on the CPU.
+// A CombinedBackend runs its barriers on the CPU.
 WatchedBackend::Work WatchedBackend::barrier(const c10d::BarrierOptions& options) {
   throw_if_failed();
   return device_->barrier(options);

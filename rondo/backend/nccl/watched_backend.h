@@ -12,16 +12,16 @@
 
 namespace rondo {
 
-// An engine between accelerators whose operations a DeviceWatch knows: they fail where a peer is gone, rather
-// than last for ever. Errors are PeerLostError and TimeoutError, which name ranks; the first one is final.
-// Threads are those of the engine.
+// An engine between accelerators with operations that a DeviceWatch watches: they fail instead of waiting
+// forever for a lost peer. Errors are PeerLostError and TimeoutError, which name ranks; the first one is
+// final. Threads are those of the engine.
 class WatchedBackend final : public c10d::Backend, public StreamOrderedEngine {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
-  // `control` is the engine of the CPU that the group uses beside `device`.
+  // `control` is the CPU engine that the group uses beside `device`.
   WatchedBackend(const BackendRequest& request, std::shared_ptr<DeviceWatch> watch,
                  const c10::intrusive_ptr<c10d::Backend>& device,
                  const c10::intrusive_ptr<c10d::Backend>& control);
@@ -86,9 +86,9 @@ class WatchedBackend final : public c10d::Backend, public StreamOrderedEngine {
   const std::shared_ptr<WatchedGroup> group_;
   std::atomic<Duration> timeout_;
 
-  // Messages between startCoalescing and endCoalescing. Used by the one thread that uses the group.
+  // Messages between startCoalescing and endCoalescing. Used only by the thread that uses the group.
   struct Coalesced {
-    std::optional<c10::Device> device;  // empty: no message so far
+    std::optional<c10::Device> device;  // empty: no messages so far
     std::vector<int> peers;
   };
   std::optional<Coalesced> coalescing_;

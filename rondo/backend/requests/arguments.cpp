@@ -28,7 +28,7 @@ void check_defined(const Refuse& refused, const TensorList& tensors) {
   }
 }
 
-// Checks that c10d has only from libtorch 2.12 on, in its words.
+// Checks that c10d has only since libtorch 2.12, with its messages.
 void check_some_inputs(const Refuse& refused, const TensorList& inputs) {
   if (inputs.empty()) refused("requires non-empty input tensor list");
 }
@@ -45,7 +45,7 @@ void check_list_of_root(const Refuse& refused, const TensorLists& lists, int siz
   }
 }
 
-// c10d's own checks ask for equal shapes; pieces of as many elements are enough here.
+// c10d's own checks require equal shapes; equal numbers of elements suffice here.
 void check_like(const Refuse& refused, const TensorList& tensors, const at::Tensor& like) {
   check_defined(refused, tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -61,12 +61,12 @@ void check_list(const Refuse& refused, const TensorList& tensors) {
   check_like(refused, tensors, tensors.front());
 }
 
-// Where the elements of one tensor, or of a contiguous part of it, lie.
+// The range of memory of a tensor's elements, or of a contiguous part of it.
 struct Extent {
   std::uintptr_t begin;
   std::uintptr_t end;
   const at::Tensor* tensor;
-  bool filled;  // every byte between is an element's
+  bool filled;  // every byte of the range belongs to an element
   bool written;
   std::size_t number;
 
@@ -98,7 +98,7 @@ void for_each_element(const at::Tensor& tensor, std::int64_t dimension, std::uin
     for_each_element(tensor, dimension + 1, at + static_cast<std::uintptr_t>(i) * step, function);
 }
 
-// Element by element, for tensors with gaps whose ranges meet.
+// Compares element by element, for tensors with gaps whose ranges intersect.
 bool share_elements(const Extent& a, const Extent& b) {
   const std::uintptr_t begin = std::max(a.begin, b.begin);
   const std::uintptr_t end = std::min(a.end, b.end);
@@ -122,7 +122,8 @@ bool overlap(const Extent& a, const Extent& b) {
   return (a.filled && b.filled) || share_elements(a, b);
 }
 
-// The pieces of the only tensor where it holds one for each rank, as the only one on the other side shows.
+// Splits the only tensor into one piece per rank if its size and the only tensor of the other side match
+// that.
 std::vector<at::Tensor> in_pieces(std::span<const at::Tensor> tensors, std::span<const at::Tensor> others,
                                   int ranks) {
   const auto as_they_are = [&] { return std::vector<at::Tensor>(tensors.begin(), tensors.end()); };
@@ -133,7 +134,7 @@ std::vector<at::Tensor> in_pieces(std::span<const at::Tensor> tensors, std::span
   return whole.detach().view({-1}).split(piece);
 }
 
-// An input and an output that are this rank's own piece, in place.
+// Returns whether an input and an output are both this rank's own piece, in place.
 bool is_own_piece(const TouchedTensors& tensors, const Extent& a, const Extent& b, std::size_t inputs,
                   std::size_t outputs) {
   if (a.written == b.written || a.begin != b.begin || a.end != b.end) return false;

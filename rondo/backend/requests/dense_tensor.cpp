@@ -10,7 +10,7 @@ namespace rondo {
 
 void DenseTensor::copy_back() const {
   if (!copy_of.defined()) return;
-  // The thread may be another one than the caller's, whose mode the tensor is of.
+  // The thread may not be the caller's, and copy_of may be an inference tensor.
   const c10::InferenceMode mode(copy_of.is_inference());
   copy_of.copy_(data);
 }
@@ -21,7 +21,7 @@ DenseTensor dense(const at::Tensor& tensor, const char* operation, bool reads) {
     throw UsageError(rondo::str(operation, ": the tensor is ", tensor.layout(),
                                 "; only dense tensors can be communicated"));
   }
-  // Tensors may be conjugated or negated lazily, with nothing of it in their memory; a copy resolves that.
+  // Conjugation and negation may be lazy, without effect on the memory; a copy resolves them.
   const bool as_in_memory = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
   if (tensor.device().is_cpu() && as_in_memory) return {tensor, {}};
   const at::Tensor plain = tensor.detach();

@@ -6,11 +6,11 @@
 
 namespace rondo {
 
-// A tensor as the engine needs it: dense, on the CPU, of a type it can reduce, its memory what it holds.
+// A tensor in the engine's form: dense, on the CPU, of a dtype that it can reduce, with nothing lazy.
 struct DenseTensor {
-  // What the engine reads and writes: the caller's tensor itself where that is dense, else a copy.
+  // The tensor that the engine reads and writes: the caller's tensor itself if it is dense, else a copy.
   at::Tensor data;
-  // The caller's tensor, when `data` is a copy; results must be copied back to it.
+  // The caller's tensor, if `data` is a copy; results must be copied back to it.
   at::Tensor copy_of;
 
   std::byte* bytes() const { return static_cast<std::byte*>(data.data_ptr()); }
@@ -19,12 +19,12 @@ struct DenseTensor {
   void copy_back() const;
 };
 
-// `operation` is for messages. Throws UsageError for sparse tensors. With `reads` false the contents need not
-// be copied in.
+// Returns `tensor` in dense form. `operation` is for messages. Throws UsageError for sparse tensors. With
+// `reads` false the contents are not copied in.
 DenseTensor dense(const at::Tensor& tensor, const char* operation, bool reads = true);
 
-// The engine's name of a tensor's element type. Types it cannot reduce are treated as bytes where `reduces`
-// is false; throws UsageError where it is true. `elements` is scaled accordingly.
+// The engine's type for a tensor's dtype. Dtypes that it cannot reduce are treated as bytes if `reduces` is
+// false; throws UsageError if it is true.
 struct ElementType {
   DType type;
   std::uint64_t per_element;  // engine elements per tensor element

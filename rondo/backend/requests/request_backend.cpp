@@ -17,18 +17,18 @@
 namespace rondo {
 namespace {
 
-// Returns every rank's `own`, which is contiguous and of one shape on all ranks, side by side along a new
-// first dimension. Collective; blocks.
+// Gathers every rank's `own`, which is contiguous and of one shape on all ranks, stacked along a new first
+// dimension. Collective; blocks.
 using GatherRanks = std::function<at::Tensor(const at::Tensor& own)>;
 
-// On the CPU.
+// Returns the sum, on the CPU.
 at::Tensor sum_of(const std::vector<at::Tensor>& tensors) {
   at::Tensor sum = tensors.front().detach().cpu();
   for (std::size_t i = 1; i < tensors.size(); ++i) sum = sum + tensors[i].detach().cpu();
   return sum.coalesce();
 }
 
-// What ranks must agree about, and the number of their elements last.
+// Encodes the properties that ranks must agree on, followed by the number of nonzero elements.
 at::Tensor description(const at::Tensor& tensor) {
   constexpr std::size_t kMostDimensions = 16;
   std::vector<std::int64_t> numbers(kMostDimensions + 3, -1);
@@ -50,10 +50,10 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t dimension, std::int64_t
   return result;
 }
 
-// The sum of sparse COO tensors over `tensors` and ranks, put into each of them; of one shape and dtype on
-// all ranks. Ranks' values are added in rank order, and the results are coalesced. Throws what `gather`
-// throws, UsageError for another sparse layout, MismatchError, on all ranks, where shapes or dtypes differ.
-// Blocking: how much each rank has is known only when all have said it.
+// Sums sparse COO tensors over `tensors` and ranks and writes the sum to each tensor; all have one shape and
+// dtype on all ranks. Ranks' values are added in rank order, and the results are coalesced. Throws the errors
+// of `gather`, UsageError for another sparse layout, and MismatchError on all ranks if shapes or dtypes
+// differ. Blocking, because the ranks' numbers of elements must be exchanged first.
 void sparse_all_reduce(const std::vector<at::Tensor>& tensors, int rank, const GatherRanks& gather) {
   for (const at::Tensor& tensor : tensors) {
     if (tensor.layout() != at::kSparse) {
@@ -73,7 +73,7 @@ void sparse_all_reduce(const std::vector<at::Tensor>& tensors, int rank, const G
                    rank, ", which has ", own.sizes(), " ", own.scalar_type()),
         {other});
   }
-  // All ranks send as much as the one that has most.
+  // All ranks send as many elements as the rank with the most.
   const std::int64_t most = all_said.select(1, agreed).max().item<std::int64_t>();
   at::Tensor sum = at::zeros_like(own);
   if (most > 0) {
@@ -101,7 +101,7 @@ bool overlap_each_other(const std::vector<at::Tensor>& tensors) {
   }
 }
 
-// Their elements in one contiguous tensor.
+// Concatenates the elements into one contiguous tensor.
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> flat;
   for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().to(at::kCPU).reshape({-1}));
@@ -163,7 +163,7 @@ RequestBackend::Work RequestBackend::broadcast(Tensors& tensors, const c10d::Bro
   return launch(std::move(call), options.timeout, !options.asyncOp);
 }
 
-// Several tensors are one contribution, and all get the result, as over Gloo.
+// Several tensors are one contribution, and all receive the result, as over Gloo.
 RequestBackend::Work RequestBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_all_reduce(tensors, options.reduceOp);
   const at::Tensor& first = tensors.front();
@@ -203,8 +203,8 @@ RequestBackend::Work RequestBackend::reduce_sparse(Tensors& tensors, const c10d:
   return started(c10::make_intrusive<EndedWork>(getRank(), OpType::_ALLREDUCE_SPARSE, tensors));
 }
 
-// A tensor may be listed twice, or overlap another, as over Gloo: each place in the list is reduced from what
-// it holds now.
+// A tensor may be listed twice, or overlap another, as over Gloo: each entry is reduced from its current
+// contents.
 RequestBackend::Work RequestBackend::allreduce_coalesced(Tensors& tensors,
                                                          const c10d::AllreduceCoalescedOptions& options) {
   check_all_reduce_coalesced(tensors);
@@ -257,7 +257,7 @@ RequestBackend::Work RequestBackend::all_gather_unequal(const Tensors& pieces, c
   return coalesce(getRank(), OpType::ALLGATHER, std::move(parts));
 }
 
-// Several inputs go as one piece; every list of outputs gets all inputs of all ranks.
+// Several inputs are sent as one piece; every list of outputs receives all inputs of all ranks.
 RequestBackend::Work RequestBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                                const c10d::AllgatherOptions& options) {
   if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(outputs.front()))
@@ -435,7 +435,7 @@ RequestBackend::Work RequestBackend::receive(const Tensors& tensors, int source,
 }
 
 RequestBackend::Work RequestBackend::recv(Tensors& tensors, int source, int tag) {
-  if (source == shared_memory::kAnyRank) check_peer(source, getSize());  // that is recvAnysource's
+  if (source == shared_memory::kAnyRank) check_peer(source, getSize());  // reserved for recvAnysource
   return receive(tensors, source, tag);
 }
 

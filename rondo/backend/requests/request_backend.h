@@ -13,14 +13,14 @@
 
 namespace rondo {
 
-// An engine of rondo's own as a c10d::Backend: checks the arguments of each call, in the words of c10d's
-// other backends, turns the call into a request, and gives that to the engine, which derives from this class
-// and implements start(), start_send() and start_receive().
+// A c10d::Backend for rondo's own engines: checks the arguments of each call, with the messages of c10d's
+// other backends, and converts the call to a request. An engine derives from this class and implements
+// start(), start_send() and start_receive().
 //
-// Tensors may have any strides and live on any device; those that are not dense CPU tensors are copied on the
-// way in and out, but for those on the device of a group's only rank. Several tensors of one call are one
-// contribution, as over Gloo. Pieces may be of unequal sizes, as over NCCL. Sparse COO tensors are reduced
-// with SUM; that call blocks.
+// Tensors may have any strides and be on any device. Tensors that are not dense CPU tensors are copied before
+// and after the operation, except device tensors of a group with one rank. Several tensors of one call are
+// one contribution, as over Gloo. Pieces may be of unequal sizes, as over NCCL. Sparse COO tensors are
+// reduced with SUM; that call blocks.
 //
 // Any thread may call; collectives must be started in the same order on all ranks.
 class RequestBackend : public ExtendedBackend {
@@ -64,33 +64,34 @@ class RequestBackend : public ExtendedBackend {
   Work barrier(const c10d::BarrierOptions& options) override;
 
  protected:
-  // What becomes of a call with an output that overlaps an input.
+  // Treatment of a call with an output that overlaps an input.
   enum class Overlaps {
-    refused,  // UsageError, before the engine sees the call
-    copied    // start() gets the call, and copies inputs
+    refused,  // UsageError, before start() is called
+    copied    // start() is called, and copies inputs
   };
-  // `timeout` is that of operations whose call names none.
+  // `timeout` applies to operations whose call has none.
   RequestBackend(int rank, int size, Duration timeout, Overlaps overlaps = Overlaps::refused)
       : ExtendedBackend(rank, size), timeout_(timeout), overlaps_(overlaps) {}
 
-  // Of operations whose call names none.
+  // Timeout of operations whose call has none.
   Duration timeout() const { return timeout_.load(); }
 
  private:
-  // The engine. What these three throw, their callers get. An operation ends within `timeout`, or timeout().
+  // The engine's functions. Errors of these functions reach the caller. An operation ends within `timeout`,
+  // or timeout().
 
   // Starts a collective. `call` has its request, and the tensors that the engine keeps until it has ended.
   // `caller_waits`: the caller is going to wait for it at once. Never waits.
   virtual Work start(RequestCall&& call, Duration timeout, bool caller_waits) = 0;
   // Starts a message. `tensor` is as the caller gave it: any strides, any device. Never waits.
   virtual Work start_send(const at::Tensor& tensor, int destination, int tag) = 0;
-  // The same; `source` is shared_memory::kAnyRank where any rank may send it.
+  // Starts a receive, as start_send(); `source` is shared_memory::kAnyRank if any rank may send it.
   virtual Work start_receive(const at::Tensor& tensor, int source, int tag) = 0;
 
   Duration timeout(std::chrono::milliseconds of_call) const;
-  // Every collective goes this way to the engine.
+  // Checks a collective and passes it to the engine.
   Work launch(RequestCall&& call, std::chrono::milliseconds timeout, bool caller_waits = false);
-  // Every operation passes through here once it is under way.
+  // Adds an operation that has been started to the coalesced ones, if coalescing.
   Work started(Work work);
   Work reduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
   Work all_gather_unequal(const Tensors& pieces, const at::Tensor& input,

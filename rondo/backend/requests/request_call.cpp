@@ -40,7 +40,7 @@ std::exception_ptr CoalescedWork::exception() const {
 bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
   const Deadline deadline = timeout == kNoTimeout ? Deadline::never() : Deadline::after(timeout);
   for (const auto& part : parts_) {
-    // kNoTimeout, which is zero, leaves each part the timeout that it was started with.
+    // kNoTimeout, which is zero, keeps the timeout that each part was started with.
     const auto remaining =
         timeout == kNoTimeout
             ? kNoTimeout
@@ -117,7 +117,7 @@ void BackgroundWork::complete(std::exception_ptr error) {
   }
   memory_.reset();
   finish(error);
-  // Not under the lock of the work: callbacks may start the next collective.
+  // Without the lock of the work: callbacks may start the next collective.
   if (error) {
     future_->setError(error);
   } else {

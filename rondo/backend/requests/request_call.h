@@ -23,20 +23,20 @@ namespace rondo {
 
 // The tensors of an operation. An engine keeps them until the operation has ended.
 struct OperationMemory {
-  // One tensor, as most operations have, without an allocation.
+  // Holds one tensor, as most operations have, without an allocation.
   using Results = c10::SmallVector<at::Tensor, 1>;
   std::vector<at::Tensor> alive = {};
   std::vector<DenseTensor> copied_back = {};
   Results results = {};
-  // The future gives the results as one list of tensors, or as so many lists of equal length.
+  // Number of lists of equal length in the future's value; 1: one list of tensors.
   std::size_t result_lists = 1;
 
-  // Copies what the operation has written to where the caller wants it.
+  // Copies results to the caller's tensors.
   void copy_back() const {
     for (const DenseTensor& tensor : copied_back) tensor.copy_back();
   }
   std::vector<at::Tensor> list_of_results() const { return {results.begin(), results.end()}; }
-  // Returns what the future of the operation gives.
+  // Returns the value of the operation's future.
   c10::IValue value_of_future() const {
     if (result_lists == 1) return {list_of_results()};
     std::vector<std::vector<at::Tensor>> lists(result_lists);
@@ -46,9 +46,9 @@ struct OperationMemory {
   }
 };
 
-// A call of c10d as a request to an engine, with the tensors that it touches. One thread uses an object. A
-// small operation takes about a microsecond, of which calls between these functions would be a tenth: they
-// are inlined where they are on its way.
+// A call of c10d as a request to an engine, with its tensors. One thread uses an object. A small operation
+// takes about a microsecond, and calls between these functions would be a tenth of that: they are inlined on
+// its path.
 class RequestCall {
  public:
   // `ranks` is the size of the group.
@@ -66,7 +66,7 @@ class RequestCall {
   Pieces input(const at::Tensor& tensor) { return whole(tensor, true, false); }
   Pieces output(const at::Tensor& tensor) { return whole(tensor, false, true); }
   Pieces in_place(const at::Tensor& tensor) { return whole(tensor, true, true); }
-  // A contiguous tensor of the engine's own, whether the operation reads or writes it.
+  // Adds a contiguous tensor of the engine itself, for input or output.
   Pieces own(const at::Tensor& tensor) {
     memory.alive.push_back(tensor);
     return {static_cast<std::byte*>(tensor.data_ptr()), request.bytes(), {}};
@@ -83,24 +83,24 @@ class RequestCall {
     memory.results.push_back(copy);
   }
 
-  // The first of the caller's tensors; undefined for a barrier.
+  // Returns the first of the caller's tensors; undefined for a barrier.
   at::Tensor first_tensor() const {
     if (!inputs_.empty()) return inputs_.front();
     return memory.results.empty() ? at::Tensor() : memory.results.front();
   }
 
-  // Throws UsageError where what is written overlaps, with `of_inputs` also where it overlaps an input.
+  // Throws UsageError if outputs overlap; with `of_inputs` also if an output overlaps an input.
   void refuse_overlaps(int rank, int ranks, bool of_inputs) const {
     TouchedTensors touched{{}, memory.results, rank, ranks};
     if (of_inputs) touched.inputs = inputs_;
     check_overlaps(touched, name(request.kind));
   }
 
-  // Whether the tensors stay on their device, where the only rank of a group has copied inputs to outputs
-  // with copy_on_device().
+  // Returns whether the tensors stay on their device: the only rank of a group copies inputs to outputs with
+  // copy_on_device().
   bool on_device() const { return on_device_; }
   // Copies each input to its output on the device, which is the result of any operation of one rank; an
-  // operation in place copies nothing. The rest of the operation then moves no data: it becomes a barrier.
+  // operation in place copies nothing. The request then moves no data: it becomes a barrier.
   void copy_on_device() {
     const char* const operation = name(request.kind);
     for (std::size_t i = 0; i < std::min(inputs_.size(), memory.results.size()); ++i) {
@@ -121,8 +121,8 @@ class RequestCall {
   c10d::OpType type;
   CollectiveRequest request;
   OperationMemory memory;
-  // Whether all ranks give buffers of the form that `request.kind` has by itself: a reduce to each rank that
-  // is a part of another operation has an input apart from its output, and no output on other ranks.
+  // Whether all ranks pass buffers in the standard form of `request.kind`. False for the reduces of an
+  // unequal reduce_scatter, which have an input apart from the output, and no output on other ranks.
   bool regular = true;
 
  private:
@@ -135,12 +135,13 @@ class RequestCall {
     }
     const DenseTensor plain = dense(tensor, name(request.kind), reads);
     (writes ? memory.results : inputs_).push_back(tensor);
-    // Results stay alive by themselves. What a small operation costs is counting references and allocating.
+    // Results stay alive by themselves. Reference counts and allocations dominate the cost of a small
+    // operation.
     if (!writes || plain.copy_of.defined()) memory.alive.push_back(plain.data);
     if (writes && plain.copy_of.defined()) memory.copied_back.push_back(plain);
     return plain.bytes();
   }
-  // One tensor; where it holds several pieces they lie side by side.
+  // Adds one tensor; several pieces in it are adjacent.
   [[gnu::always_inline]] Pieces whole(const at::Tensor& tensor, bool reads, bool writes) {
     return {add(tensor, reads, writes), request.bytes(), {}};
   }
@@ -151,7 +152,7 @@ class RequestCall {
   }
 
   bool alone_;              // the group has one rank
-  bool on_device_ = false;  // alone, with tensors of a device, which stay there
+  bool on_device_ = false;  // alone, with device tensors, which stay on the device
   OperationMemory::Results inputs_;
 };
 
@@ -165,15 +166,16 @@ class CoalescedWork final : public c10d::Work {
 
   bool isCompleted() override;
   bool isSuccess() const override;
-  // The first part's that has one.
+  // Returns the first error of the parts, in order.
   std::exception_ptr exception() const override;
-  // `timeout` holds for all parts together.
+  // Waits for all parts; `timeout` applies to all of them together.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(kNoTimeout); }
   void abort() override;
-  // Results of all parts, in order.
+  // Returns the results of all parts, in order.
   std::vector<at::Tensor> result() override;
-  // Of the results of all parts, when the last one has ended; the error is the first one's that failed.
+  // Returns a future of all results. The future completes with the last part; its error is the first one that
+  // occurred.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
@@ -191,13 +193,13 @@ class EndedWork final : public c10d::Work {
   std::vector<at::Tensor> results_;
 };
 
-// A collective that a thread of its engine carries out; waiting for it only waits. Any thread.
+// A collective that a thread of its engine runs; wait() only waits. Any thread.
 class BackgroundWork : public c10d::Work {
  public:
   // Keeps `memory` until the operation has ended.
   BackgroundWork(int rank, c10d::OpType type, std::shared_ptr<const OperationMemory> memory);
 
-  // Called once, by the engine: copies results to where the caller wants them, and completes the future.
+  // Copies results to the caller's tensors and completes the future. Called once, by the engine.
   void complete(std::exception_ptr error);
 
   bool wait(std::chrono::milliseconds timeout) override {
@@ -213,7 +215,7 @@ class BackgroundWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// The only part itself, or all of them as one; nothing to wait for when there is none.
+// Returns the only part itself, or all parts as one Work; a Work that is complete if there are none.
 c10::intrusive_ptr<c10d::Work> coalesce(int rank, c10d::OpType type, CoalescedWork::Parts parts);
 
 }  // namespace rondo

@@ -1,5 +1,5 @@
-// Every rank owns a part: all send it their share of that part at once, it adds, and sends the sum to all.
-// Two rounds and the fewest bytes there can be, but p - 1 messages a rank in each round.
+// Every rank owns a part: all ranks send it their values of that part at once, and it adds them and sends the
+// sum to all. Two rounds and the minimum number of bytes, but p - 1 messages per rank in each round.
 #include "rondo/collective/algorithms/phases.h"
 #include "rondo/collective/algorithms/registry.h"
 
@@ -24,7 +24,7 @@ Plan plan_all_to_all(const PlanRequest& request) {
       rounds = 1;
       break;
     case OperationKind::broadcast:
-      // Scatter, then all_gather; the root needs nothing back.
+      // Scatter, then all_gather; the root receives nothing.
       scatter_pieces(builder, 0, request.root, part);
       for (int rank = 0; rank < request.world; ++rank) {
         if (rank == request.rank) continue;

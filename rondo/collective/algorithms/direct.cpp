@@ -1,6 +1,6 @@
-// Every rank gets what it needs from every other at once and adds on its own: one round, no second hop, the
-// lowest latency there can be, for (p - 1) times the data. Where ranks share memory a message is a read of
-// the other's buffer.
+// Every rank receives the data of all others at once and adds it itself: one round without a second hop, the
+// lowest possible latency, for (p - 1) times the data. Between ranks that share memory a message is a read of
+// the peer's buffer.
 #include "rondo/collective/algorithms/phases.h"
 #include "rondo/collective/algorithms/registry.h"
 
@@ -12,7 +12,7 @@ Plan plan_direct(const PlanRequest& request) {
   const PieceOf part = [&](int rank) { return part_of(request, rank); };
   switch (request.operation) {
     case OperationKind::all_reduce:
-      // Everybody owns all of the data.
+      // Every rank owns all of the data.
       exchange_and_add(builder, 0, [&](int) { return builder.data(); });
       break;
     case OperationKind::reduce_scatter:

@@ -1,6 +1,6 @@
-// Two binary trees carry half of the data each, in segments; a leaf of one is an inner rank of the other, so
-// that every link is busy. Logarithmic latency at nearly the bandwidth of the ring. Sanders, Speck and Träff,
-// "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
+// Two binary trees, each for half of the data in segments. A leaf of one tree is an inner rank of the other,
+// so that every link is busy. Logarithmic latency at nearly the bandwidth of the ring. Sanders, Speck and
+// Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 #include <algorithm>
 
 #include "rondo/collective/algorithms/phases.h"
@@ -9,7 +9,7 @@
 namespace rondo::collective {
 namespace {
 
-// Parents in the in-order tree on positions [begin, end): even positions are leaves, odd ones inner.
+// Sets the parents in the in-order tree on positions [begin, end): even positions are leaves, odd ones inner.
 void link(std::vector<int>& parents, int begin, int end, int parent) {
   if (begin == end) return;
   const int root = begin + (1 << log2_floor(end - begin)) - 1;
@@ -18,8 +18,8 @@ void link(std::vector<int>& parents, int begin, int end, int parent) {
   link(parents, root + 1, end, root);
 }
 
-// The root rank stands above both trees, which span the other ranks; position i of them is rank root + 1 + i.
-// The second tree is the first with positions mirrored (even number of ranks) or moved on by one (odd), which
+// The root rank is above both trees, which span the other ranks; position i of them is rank root + 1 + i. The
+// second tree is the first with positions mirrored (even number of ranks) or shifted by one (odd), which
 // swaps leaves and inner ranks.
 Tree tree_of(int which, int world, int root) {
   const int others = world - 1;
@@ -56,7 +56,7 @@ Plan plan_double_binary_tree(const PlanRequest& request) {
       tree_reduce(builder, 0, tree, pipeline, half);
       rounds = pipeline.rounds();
     } else {
-      // A segment turns round at the root while later ones are still on their way up.
+      // A segment starts its broadcast at the root while later ones are still being reduced.
       const int turn = pipeline.stride * pipeline.height;
       tree_reduce(builder, 0, tree, pipeline, half);
       tree_broadcast(builder, turn, tree, pipeline, half);

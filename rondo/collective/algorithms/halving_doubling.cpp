@@ -1,8 +1,8 @@
-// Recursive vector halving and doubling: partners at distance p/2, p/4, ... exchange half of what they still
-// have to reduce, then gather in the opposite order. The fewest bytes in 2 log2 p rounds. Rabenseifner,
-// "Optimization of Collective Reduction Operations", 2004; broadcast by scatter and all_gather after van de
-// Geijn. Where p is no power of two, the first ranks pair up: one of a pair works for both, which costs two
-// more rounds of up to the whole data.
+// Recursive vector halving and doubling: partners at distance p/2, p/4, ... exchange half of the data that
+// remains to be reduced, then gather in the opposite order. The minimum number of bytes in 2 log2 p rounds.
+// Rabenseifner, "Optimization of Collective Reduction Operations", 2004; broadcast by scatter and all_gather
+// after van de Geijn. If p is not a power of two, the first ranks form pairs: one of a pair works for both,
+// which costs two more rounds of up to the whole data.
 #include <functional>
 
 #include "rondo/collective/algorithms/phases.h"
@@ -11,8 +11,8 @@
 namespace rondo::collective {
 namespace {
 
-// The `size` ranks, a power of two, that take part in halving; of the first 2 * pairs (virtual) ranks the
-// even ones, which also stand for the odd one after them.
+// The `size` ranks, a power of two, that take part in halving. Among the first 2 * pairs (virtual) ranks
+// these are the even ones, which also represent the odd rank after them.
 class Core {
  public:
   Core(const PlanRequest& request, int root)
@@ -25,16 +25,16 @@ class Core {
   }
   int levels() const { return levels_; }
   int size() const { return size_; }
-  // 1 when there are pairs: rounds that folding costs each way.
+  // Rounds of folding in each direction: 1 if there are pairs.
   int fold_rounds() const { return pairs_ > 0 ? 1 : 0; }
   bool folded() const { return folded_; }
   bool paired() const { return virtual_ < 2 * pairs_; }
-  // Of this rank, or of the one that works for it.
+  // Index of this rank, or of the core rank that represents it.
   int index() const { return index_; }
   int rank_of(int index) const { return actual(first_rank(index)); }
-  // The other one of the pair.
+  // The other rank of the pair.
   int partner() const { return actual(virtual_ ^ 1); }
-  // Virtual ranks that the core ranks before `index` stand for.
+  // Number of virtual ranks that the core ranks before `index` represent.
   int first_rank(int index) const { return index < pairs_ ? 2 * index : index + pairs_; }
 
  private:
@@ -49,10 +49,10 @@ class Core {
   int index_ = 0;
 };
 
-// What core ranks [begin, end) own together.
+// Returns the data that core ranks [begin, end) own together.
 using BlocksOf = std::function<Range(int begin, int end)>;
 
-// Ends with the sum of its own block on every core rank.
+// Reduces; ends with the sum of its own block on every core rank.
 void halve(PlanBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
   if (core.folded()) return;
   for (int distance = core.size() / 2; distance > 0; distance /= 2, ++round) {
@@ -64,7 +64,7 @@ void halve(PlanBuilder& builder, int round, const Core& core, const BlocksOf& bl
   }
 }
 
-// Starts with its own block on every core rank, ends with everything.
+// Gathers; starts with its own block on every core rank, and ends with all data.
 void double_up(PlanBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
   if (core.folded()) return;
   for (int distance = 1; distance < core.size(); distance *= 2, ++round) {
@@ -76,7 +76,7 @@ void double_up(PlanBuilder& builder, int round, const Core& core, const BlocksOf
   }
 }
 
-// From core rank 0 its block to every core rank; halves of what is left go to the middle of the range.
+// Scatters from core rank 0 a block to every core rank; half of the rest goes to the middle of the range.
 void scatter(PlanBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
   if (core.folded()) return;
   for (int distance = core.size() / 2; distance > 0; distance /= 2, ++round) {
@@ -99,7 +99,7 @@ void gather(PlanBuilder& builder, int round, const Core& core, const BlocksOf& b
   }
 }
 
-// The folded rank gives its data to its partner, or gets `range` from it.
+// Sends the folded rank's data to its partner; unfold() returns `range` to it.
 void fold(PlanBuilder& builder, int round, const Core& core) {
   if (!core.paired()) return;
   if (core.folded())
@@ -120,7 +120,7 @@ Plan plan_halving_doubling(const PlanRequest& request) {
   PlanBuilder builder(request, "halving_doubling");
   const Core core(request, is_rooted(request) ? request.root : 0);
   const BlocksOf even = [&](int begin, int end) { return builder.pieces(core.size(), begin, end); };
-  // Where parts belong to ranks, a core rank owns those of all it stands for.
+  // If parts belong to ranks, a core rank owns those of all ranks that it represents.
   const BlocksOf by_rank = [&](int begin, int end) {
     return builder.pieces(request.world, core.first_rank(begin), core.first_rank(end));
   };
@@ -184,7 +184,7 @@ Cost cost_of_halving_doubling(const PlanRequest& request) {
   }
   const std::uint64_t once = all - block;  // (q - 1) / q of the data
   const std::uint64_t pair = core.paired() ? all : 0;
-  // Blocks by rank: sizes of the groups of 1, 2, 4, ... core ranks around this one, below all of them.
+  // Blocks by rank: sizes of the groups of 1, 2, 4, ... core ranks around this one, without the last.
   std::uint64_t groups = 0;
   for (int distance = 1; distance < core.size(); distance *= 2) {
     const int begin = core.index() / distance * distance;

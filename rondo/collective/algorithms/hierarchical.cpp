@@ -1,8 +1,8 @@
-// Links inside a host are fast, links between hosts slow: add up inside the hosts first, exchange sums
-// between hosts, spread inside. Every rank of a host takes part in the exchange, with its share of the data,
-// so that each byte crosses between two hosts once each way. Hosts may have different numbers of ranks, in
-// any order. Thakur, Rabenseifner and Gropp, 2005, give the single-level exchanges; the two levels are those
-// of Horovod and NCCL (hierarchical all-reduce).
+// Links within a host are fast, links between hosts slow: reduces within the hosts first, exchanges sums
+// between hosts, and broadcasts within the hosts. Every rank of a host takes part in the exchange, with its
+// share of the data, so that each byte crosses between two hosts once in each direction. Hosts may have
+// different numbers of ranks, in any order. Thakur, Rabenseifner and Gropp, 2005, describe the single-level
+// exchanges; the two levels are those of Horovod and NCCL (hierarchical all-reduce).
 #include <algorithm>
 #include <map>
 
@@ -12,8 +12,8 @@
 namespace rondo::collective {
 namespace {
 
-// Which rank is where. A rank's rail is its index on its host, modulo the size of the smallest host: so every
-// host has a rank on every rail, the holder of what is exchanged on it.
+// A map from ranks to hosts. A rank's rail is its index on its host, modulo the size of the smallest host: so
+// every host has a rank on every rail, the holder, which exchanges the rail's data.
 class Hosts {
  public:
   explicit Hosts(const PlanRequest& request) {
@@ -36,26 +36,26 @@ class Hosts {
   int host(int rank) const { return host_[static_cast<std::size_t>(rank)]; }
   int rail(int rank) const { return index_[static_cast<std::size_t>(rank)] % rails_; }
   bool is_holder(int rank) const { return index_[static_cast<std::size_t>(rank)] < rails_; }
-  // Ascending.
+  // Ranks of a host, ascending.
   const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
   int holder(int host, int rail) const { return members(host)[static_cast<std::size_t>(rail)]; }
-  // Of a rank's part on a host.
+  // Returns the holder of a rank's part on a host.
   int holder_of_part(int host, int rank) const { return holder(host, rail(rank)); }
 
-  // Rounds that the three phases need: within hosts, between hosts, to ranks that hold nothing.
+  // Rounds of the three phases: within hosts, between hosts, to ranks that hold nothing.
   int inside_rounds() const { return largest_ > 1 ? 1 : 0; }
   int between_rounds() const { return count() > 1 ? 1 : 0; }
   int hand_over_rounds() const { return largest_ > rails_ ? 1 : 0; }
 
  private:
   std::vector<int> host_;
-  std::vector<int> index_;  // on the host
+  std::vector<int> index_;  // index of a rank on its host
   std::vector<std::vector<int>> members_;
   int rails_ = 1;
   int largest_ = 1;
 };
 
-// Sums `range` over what `givers` send to this rank, itself included, in the order of ranks.
+// Sums `range` over the messages of `givers` to this rank, itself included, in the order of ranks.
 void collect(PlanBuilder& builder, int round, const std::vector<int>& givers, const Range& range) {
   if (givers.size() < 2 || range.bytes == 0) return;
   Ranges sources;
@@ -94,7 +94,7 @@ int hosts_reduce_scatter(PlanBuilder& builder, int round, const Hosts& hosts) {
   return hand_over + hosts.hand_over_rounds();
 }
 
-// The same way back.
+// Gathers in the reverse direction of hosts_reduce_scatter().
 int hosts_all_gather(PlanBuilder& builder, int round, const Hosts& hosts) {
   const int me = builder.rank();
   const int my_host = hosts.host(me);
@@ -125,7 +125,8 @@ int hosts_all_gather(PlanBuilder& builder, int round, const Hosts& hosts) {
   return inside + hosts.inside_rounds();
 }
 
-// The rank that speaks for a host in broadcast and reduce: the root where it is, else the first one.
+// Returns the rank that represents a host in broadcast and reduce: the root on its own host, else the first
+// one.
 int leader(const Hosts& hosts, int host, int root) {
   return hosts.host(root) == host ? root : hosts.members(host).front();
 }
@@ -224,7 +225,7 @@ Cost cost_of_hierarchical(const PlanRequest& request) {
   const std::uint64_t own_handed_over = holds ? 0 : 1;
   const std::uint64_t reduce_sent = (world - on_rail) + (on_rail - here) + handed_over;
   const std::uint64_t reduce_received = (local - 1) * on_rail + other_hosts * here + own_handed_over;
-  // On the way back a part does not go to the rank it came from.
+  // In the gather a part is not sent to the rank that it came from.
   const std::uint64_t gather_sent =
       own_handed_over + other_hosts * here + (local - 1) * on_rail - handed_over;
   const std::uint64_t gather_received = handed_over + (on_rail - here) + (world - on_rail) - own_handed_over;

@@ -1,5 +1,5 @@
-// One rank does all the work: everybody sends it everything, it adds, and sends the result to everybody. The
-// baseline that the others are measured against; bytes at rank 0 grow with the world size.
+// One rank does all the work: all ranks send it their data, and it adds and sends the result to all. The
+// baseline of the other algorithms; the bytes at rank 0 grow with the world size.
 #include "rondo/collective/algorithms/phases.h"
 #include "rondo/collective/algorithms/registry.h"
 

@@ -103,7 +103,7 @@ void exchange_pieces(PlanBuilder& builder, int round, const PieceOf& piece) {
 
 namespace {
 
-// A place in a ring.
+// A position in a ring.
 struct RingPlace {
   RingPlace(const std::vector<int>& group, int rank)
       : size(static_cast<int>(group.size())), index(index_in(group, rank)) {
@@ -111,7 +111,7 @@ struct RingPlace {
     next = group[static_cast<std::size_t>((index + 1) % size)];
     previous = group[static_cast<std::size_t>((index + size - 1) % size)];
   }
-  // The piece `back` places behind ours; at most twice around.
+  // Index of the piece `back` positions behind this rank's; at most two rounds of the ring.
   int behind(int back) const { return (index + 2 * size - back) % size; }
 
   int size;
@@ -163,7 +163,7 @@ Tree make_tree(std::vector<int> parents) {
 
 namespace {
 
-// Calls use(child, parent) for each edge of the tree that this rank is an end of.
+// Calls use(child, parent) for each edge of the tree that contains this rank.
 template <class Use>
 void for_own_edges(const Tree& tree, int rank, Use use) {
   for (std::size_t child = 0; child < tree.parent.size(); ++child) {

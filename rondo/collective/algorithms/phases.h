@@ -5,56 +5,56 @@
 
 #include "rondo/collective/plan.h"
 
-// What algorithms are put together from. Each function adds this rank's steps of one phase, beginning with
-// round `round`, and does nothing on ranks that take no part.
+// Building blocks of algorithms. Each function adds this rank's steps of one phase, beginning with round
+// `round`, and does nothing on ranks that take no part.
 namespace rondo::collective {
 
 using Ranges = std::vector<Range>;
-// The piece that a member of a group, by its index there, ends up with or starts with.
+// Returns the piece that a member of a group, given by its index, ends or starts with.
 using PieceOf = std::function<Range(int index)>;
 
 std::vector<int> all_ranks(int world);
-// Position of `rank` in `group`; -1 when it is not there.
+// Returns the position of `rank` in `group`, or -1.
 int index_in(const std::vector<int>& group, int rank);
-// Number of pieces in which pipelined algorithms cut `bytes`; at least 1.
+// Returns the number of pieces into which pipelined algorithms cut `bytes`; at least 1.
 int segments_of(std::uint64_t bytes, Bytes segment);
-// floor and ceiling of the logarithm to base 2, of numbers from 1.
+// Return floor and ceiling of the logarithm to base 2 of a number from 1.
 int log2_floor(int number);
 int log2_ceil(int number);
 
-// Everybody sends its `range` to `root`, which adds them in the order of ranks, rounding once. One round.
+// Sends each rank's `range` to `root`, which adds them in the order of ranks, rounding once. One round.
 void gather_and_add(PlanBuilder& builder, int round, int root, const Range& range);
-// `root` sends `range` to everybody. One round.
+// Sends `range` from `root` to all ranks. One round.
 void send_to_all(PlanBuilder& builder, int round, int root, const Range& range);
-// broadcast or reduce of all data, as the request says, between the root and everybody. One round; and its
-// cost.
+// Broadcasts or reduces all data, as requested, directly between the root and all ranks. One round.
+// star_cost() returns its cost.
 void star(PlanBuilder& builder);
 Cost star_cost(const PlanRequest& request);
-// `root` sends everybody its piece; everybody sends its piece to `root`. One round.
+// Sends each rank its piece from `root`; gather_pieces() sends each rank's piece to `root`. One round.
 void scatter_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece);
 void gather_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece);
-// Everybody gets its piece from all others and adds them in the order of ranks, rounding once. One round.
+// Sends each rank its piece from all others; it adds them in the order of ranks, rounding once. One round.
 void exchange_and_add(PlanBuilder& builder, int round, const PieceOf& piece);
-// Everybody sends its piece to all others. One round.
+// Sends each rank's piece to all others. One round.
 void exchange_pieces(PlanBuilder& builder, int round, const PieceOf& piece);
 
-// Around the ring that `group` forms, one piece a round to the next rank; |group| - 1 rounds. After the first
-// member i holds the sum of piece i; the second starts from there.
+// Send one piece per round to the next rank of the ring that `group` forms; |group| - 1 rounds. After the
+// reduce_scatter member i holds the sum of piece i; the all_gather starts from there.
 void ring_reduce_scatter(PlanBuilder& builder, int round, const std::vector<int>& group,
                          const PieceOf& piece);
 void ring_all_gather(PlanBuilder& builder, int round, const std::vector<int>& group, const PieceOf& piece);
 
-// A tree of ranks along which data flows in segments, one behind the other.
+// A tree of ranks for data in pipelined segments.
 struct Tree {
   std::vector<int> parent;  // by rank; -1 for the root
   std::vector<int> depth;   // by rank; 0 for the root
-  std::vector<int> slot;    // by rank: which child of its parent it is
+  std::vector<int> slot;    // by rank: index among its parent's children
   int height = 0;           // largest depth
-  int fanout = 0;           // most children of a rank
+  int fanout = 0;           // largest number of children of a rank
 };
 Tree make_tree(std::vector<int> parents);
 
-// How a pipelined phase goes: one segment moves one level in `stride` rounds, in which a parent serves one
+// Timing of a pipelined phase: one segment moves one level in `stride` rounds, in which a parent serves one
 // child after the other (stride >= fanout), so that the order of additions is fixed.
 struct Pipeline {
   int segments = 1;
@@ -62,7 +62,7 @@ struct Pipeline {
   int stride = 1;
   int rounds() const { return height == 0 ? 0 : stride * (height + segments - 1); }
 };
-// Sums flow from the leaves to the root; copies flow from the root to the leaves.
+// Send sums from the leaves to the root, and copies from the root to the leaves.
 void tree_reduce(PlanBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
                  const Range& range);
 void tree_broadcast(PlanBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,

@@ -1,6 +1,6 @@
-// Sums flow to one rank along a binomial tree, the result flows back: 2 ceil(log2 p) rounds, whole buffers.
-// For small data on links of high latency. Thakur, Rabenseifner and Gropp, "Optimization of Collective
-// Communication Operations in MPICH", 2005, section 3.
+// Reduces to one rank along a binomial tree and broadcasts the result back: 2 ceil(log2 p) rounds of whole
+// buffers. For small data on links of high latency. Thakur, Rabenseifner and Gropp, "Optimization of
+// Collective Communication Operations in MPICH", 2005, section 3.
 #include <algorithm>
 
 #include "rondo/collective/algorithms/phases.h"
@@ -39,8 +39,8 @@ class BinomialTree {
   int levels_;
 };
 
-// use(round, child, parent) for every edge at this rank, as virtual ranks. In round k of `upward` the edges
-// of length 2^k are used, on the way down in the opposite order.
+// Calls use(round, child, parent) for every edge at this rank, as virtual ranks. Round k of `upward` uses the
+// edges of length 2^k; the other direction uses them in the opposite order.
 template <class Use>
 void for_own_edges(const BinomialTree& tree, int rank, int world, bool upward, Use use) {
   const int v = tree.of_rank(rank);
@@ -125,7 +125,7 @@ Cost cost_of_reduce_broadcast(const PlanRequest& request) {
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t part = all / static_cast<std::uint64_t>(request.world);
   const int levels = tree.levels();
-  // Whole buffers to and from the parent and the children; parts of the subtree likewise.
+  // Whole buffers, and parts of the subtree, to and from the parent and the children.
   const std::uint64_t parent = v == 0 ? 0 : all;
   const std::uint64_t children = static_cast<std::uint64_t>(tree.children(v)) * all;
   const auto subtree = static_cast<std::uint64_t>(tree.subtree(v));

@@ -10,7 +10,7 @@
 namespace rondo::collective {
 namespace {
 
-// What all_to_all does first, and the algorithm then.
+// The two phases of a plan in rank order: all_to_all's sum, then the algorithm's distribution.
 struct Phases {
   PlanRequest sum;
   std::optional<PlanRequest> way_back;
@@ -19,7 +19,7 @@ struct Phases {
 Phases phases_of(const Algorithm& algorithm, const PlanRequest& request) {
   Phases phases{request, std::nullopt};
   if (request.operation != OperationKind::all_reduce) return phases;
-  // A tree that moves whole buffers only starts from one rank, which then collects the parts.
+  // A tree for whole buffers starts from one rank, which therefore collects the parts.
   const bool gathers = algorithm.has(OperationKind::all_gather);
   phases.sum.operation = gathers ? OperationKind::reduce_scatter : OperationKind::reduce;
   phases.way_back = request;
@@ -89,7 +89,7 @@ void check_request(const Algorithm& algorithm, const PlanRequest& request) {
   }
 }
 
-// Whether the request wants an order of additions that the algorithm's own plan does not have.
+// Returns whether the request needs an order of additions that the algorithm's own plan does not have.
 bool replaced(const Algorithm& algorithm, const PlanRequest& request) {
   return request.in_rank_order && !algorithm.adds_in_rank_order && reduces(request.operation);
 }

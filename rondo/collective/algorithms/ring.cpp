@@ -1,4 +1,4 @@
-// Ranks form a ring and pass pieces to their neighbour only: the fewest bytes there can be, 2 (p - 1) / p of
+// Ranks form a ring and send pieces to their neighbour only: the minimum number of bytes, 2 (p - 1) / p of
 // the data in each direction, in 2 (p - 1) rounds. Patarasuk and Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009. broadcast and reduce run along the ring as a pipelined
 // chain.
@@ -8,7 +8,7 @@
 namespace rondo::collective {
 namespace {
 
-// The ring, cut open before the root: each rank's parent is the rank before it.
+// Returns the ring, cut before the root: each rank's parent is the rank before it.
 Tree chain(int world, int root) {
   std::vector<int> parents(static_cast<std::size_t>(world), -1);
   for (int rank = 0; rank < world; ++rank) {

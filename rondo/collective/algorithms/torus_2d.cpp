@@ -1,7 +1,7 @@
-// Ranks form a grid of rows and columns, each a ring: rings along the columns, then along the rows on what is
-// left, and back. The bytes of the ring in (rows - 1) + (columns - 1) rounds each way, between neighbours of
-// a torus network only. Ying et al., "Image Classification at Supercomputer Scale", 2018; Mikami et al.,
-// "Massively Distributed SGD", 2018.
+// Ranks form a grid of rows and columns, each a ring: rings along the columns, then along the rows on the
+// remaining data, and back. The bytes of the ring in (rows - 1) + (columns - 1) rounds in each direction,
+// between neighbours of a torus network only. Ying et al., "Image Classification at Supercomputer Scale",
+// 2018; Mikami et al., "Massively Distributed SGD", 2018.
 #include <algorithm>
 
 #include "rondo/collective/algorithms/phases.h"
@@ -41,8 +41,8 @@ struct Grid {
   int column = 0;
 };
 
-// The column rings divide the data by rows, the row rings a row's piece by columns: what is left on a rank is
-// its part.
+// The column rings divide the data by rows, and the row rings divide a row's piece by columns: the rest on a
+// rank is its part.
 void torus_reduce_scatter(PlanBuilder& builder, int round, const Grid& grid) {
   ring_reduce_scatter(builder, round, grid.own_column(), [&](int row) {
     return builder.pieces(builder.world(), row * grid.columns, (row + 1) * grid.columns);
@@ -61,7 +61,7 @@ void torus_all_gather(PlanBuilder& builder, int round, const Grid& grid) {
   });
 }
 
-// Along the root's row, and from each rank of it along its column.
+// Returns the tree along the root's row, and from each rank of that row along its column.
 Tree tree_of(const PlanRequest& request, const Grid& grid) {
   const int root_row = request.root / grid.columns;
   std::vector<int> parents(static_cast<std::size_t>(request.world), -1);
@@ -109,8 +109,8 @@ Cost cost_of_torus_2d(const PlanRequest& request) {
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t once =
       all / static_cast<std::uint64_t>(request.world) * static_cast<std::uint64_t>(request.world - 1);
-  // In the tree: the next rank of the root's row, unless that closes the ring, and the next one of the
-  // column.
+  // Children in the tree: the next rank of the root's row, unless that closes the ring, and the next one of
+  // the column.
   const int root_row = request.root / grid.columns;
   const int root_column = request.root % grid.columns;
   const bool next_in_row =

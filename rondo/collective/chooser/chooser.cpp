@@ -36,10 +36,11 @@ TuningCell parse_cell(const Json& json, const std::string& where) {
   return cell;
 }
 
-// Figures this close are equal within noise: then the engine is used, which needs no plan and no copies.
+// Times within this factor are equal within noise: then the engine is used, which needs no plan and no
+// copies.
 constexpr double kEqual = 1.05;
 
-// Puts first what is to be used: the fastest, or the engine where nothing is clearly faster.
+// Moves the algorithm to use to the front: the fastest, or the engine if none is clearly faster.
 void put_pick_first(std::vector<AlgorithmTime>& times) {
   std::stable_sort(times.begin(), times.end(),
                    [](const AlgorithmTime& a, const AlgorithmTime& b) { return a.p50_us < b.p50_us; });
@@ -62,7 +63,7 @@ std::optional<double> time_of(const TuningCell& cell, const std::string& algorit
   return std::nullopt;
 }
 
-// The time of an algorithm at `bytes`, between (or beyond) two measured sizes.
+// Interpolates (or extrapolates) the time of an algorithm at `bytes` from two measured sizes.
 std::optional<double> time_at(const TuningCell& below, const TuningCell& above, std::uint64_t bytes,
                               const std::string& algorithm) {
   const auto low = time_of(below, algorithm);
@@ -74,7 +75,8 @@ std::optional<double> time_at(const TuningCell& below, const TuningCell& above, 
   return *low * std::pow(*high / *low, part);
 }
 
-// An algorithm set for one operation must have that; one set for all is used where it can be.
+// An algorithm set for one operation must support it; one set for all is used for the operations that it
+// supports.
 void check_operation(const std::string& operation, const std::string& algorithm, const std::string& origin) {
   OperationKind kind{};
   try {
@@ -131,7 +133,7 @@ Tuning read_tuning_of_this_machine() {
 
 void write_tuning(const std::filesystem::path& path, const Tuning& tuning) {
   if (path.empty()) throw Error("there is no place for measurements: set RONDO_TUNING=/path/to/file");
-  std::error_code ignored;  // the write below says what is wrong
+  std::error_code ignored;  // the write below reports the error
   std::filesystem::create_directories(path.parent_path(), ignored);
   write_output(path, format_tuning(tuning));
 }

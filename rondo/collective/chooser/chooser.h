@@ -10,10 +10,10 @@
 
 namespace rondo::collective {
 
-// The shared-memory engine itself, beside the names of algorithms/registry.h.
+// Name of the shared-memory engine itself, beside the names of algorithms/registry.h.
 inline constexpr const char* kEngine = "engine";
 
-// What one algorithm took.
+// Measured time of one algorithm.
 struct AlgorithmTime {
   std::string algorithm;
   double p50_us = 0;
@@ -27,50 +27,52 @@ struct TuningCell {
   std::vector<AlgorithmTime> times;
 };
 
-// What a machine was measured to take.
+// Measurements of a machine.
 struct Tuning {
-  std::string machine;  // machine_name() of where it was measured
+  std::string machine;  // machine_name() of the measured machine
   std::vector<TuningCell> cells;
 };
 
-// Where figures are kept: $RONDO_TUNING, else rondo/collectives.json in $XDG_CACHE_HOME or ~/.cache. Empty
-// when none of these is set.
+// Returns the file of the measurements: $RONDO_TUNING, else rondo/collectives.json in $XDG_CACHE_HOME or
+// ~/.cache. Empty if none of these is set.
 std::filesystem::path tuning_path();
 
-// JSON of a table, and back. parse_tuning throws Error that says what is wrong; `origin` is named in it.
+// Convert a table to JSON and back. parse_tuning throws Error with the reason and `origin`.
 std::string format_tuning(const Tuning& tuning);
 Tuning parse_tuning(const std::string& text, const std::string& origin);
 
-// Throw Error naming the file. read_tuning returns an empty table when there is no file.
+// Reads a table. Returns an empty one if there is no file. Throws Error naming the file.
 Tuning read_tuning(const std::filesystem::path& path);
-// What is kept at tuning_path(), when it was measured on a machine like this one; else an empty table.
+// Reads the table at tuning_path() if it was measured on a machine like this one; else returns an empty
+// table.
 Tuning read_tuning_of_this_machine();
 void write_tuning(const std::filesystem::path& path, const Tuning& tuning);
 
 struct Choice {
   std::string algorithm;
-  std::string reason;  // one line, for people
+  std::string reason;  // one line for users
 };
 
-// Algorithms set by hand: of one operation, or with the key "" of all. They win over any measurement.
+// Algorithms set by the user: for one operation, or with the key "" for all. These override any measurement.
 using HandSet = std::map<std::string, std::string>;
 
-// "ring" for all operations, or "all_reduce=ring,broadcast=engine", names as in algorithms/registry.h. Throws
-// UsageError naming what is wrong; `origin` is the flag or variable that it came from.
+// Parses "ring" for all operations, or "all_reduce=ring,broadcast=engine"; names as in algorithms/registry.h.
+// Throws UsageError naming the error; `origin` is the flag or variable of the text.
 HandSet parse_hand_set(const std::string& text, const std::string& origin);
 
-// Picks the algorithm of an operation. Functions of its tables alone, so ranks with equal tables choose
+// A chooser of the algorithm for an operation. Depends on its tables alone, so ranks with equal tables choose
 // alike. Any thread.
 class Chooser {
  public:
   Chooser() = default;
   Chooser(Tuning tuning, HandSet hand_set);
 
-  // By hand, else the fastest by measurement, times between two measured sizes interpolated (geometrically),
-  // but the engine where nothing is faster by more than 5 %, and where nothing was measured.
+  // Returns the user's choice, else the fastest by measurement. Times between two measured sizes are
+  // interpolated (geometrically). The engine is chosen if none is faster by more than 5 %, and without
+  // measurements.
   Choice choose(OperationKind operation, int ranks, std::uint64_t bytes) const;
 
-  // Whether any choice could be other than the engine.
+  // Returns whether every choice is the engine.
   bool only_engine() const { return only_engine_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace rondo::collective {
 namespace {
 
-// The values themselves: what a comparison with the other codecs starts from.
+// The values themselves, for comparison with the other codecs.
 class NoneCodec final : public Codec {
  public:
   std::string_view name() const override { return "none"; }
@@ -51,7 +51,7 @@ struct Registry {
   std::map<std::string, CodecFactory> factories;
 };
 
-// Codecs are named process-wide, as engines are; the built-in ones are here from the start.
+// Codecs are named process-wide, as engines are; the table starts with the built-in ones.
 Registry& registry() {
   static Registry instance{{},
                            {

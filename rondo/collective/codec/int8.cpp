@@ -9,13 +9,13 @@ namespace {
 
 using kernels::kInt8Block;
 
-// Whole numbers -127..127 times one scale per block of 512 values, scale = largest magnitude / 127, rounded
-// to nearest even: symmetric uniform quantization with error feedback (Seide et al. 2014 for the feedback;
+// Integers -127..127 times one scale per block of 512 values, scale = largest magnitude / 127, rounded to
+// nearest even: symmetric uniform quantization with error feedback (Seide et al. 2014 for the feedback;
 // Alistarh et al., "QSGD", NeurIPS 2017, for buckets with a scale of their own).
 //
-// Encoding: for each block its scale (float32), then one byte a value; the last block may be shorter. A block
-// with a NaN or an infinity decodes as NaN throughout, so that checks for overflow see it, and its residual
-// becomes zero. A block whose largest magnitude is below 2^-119 counts as zeros.
+// Encoding: for each block its scale (float32), then one byte per value; the last block may be shorter. A
+// block with a NaN or an infinity decodes as NaN throughout, so that checks for overflow detect it, and its
+// residual becomes zero. A block whose largest magnitude is below 2^-119 decodes as zeros.
 class Int8Codec final : public Codec {
  public:
   std::string_view name() const override { return "int8"; }
@@ -45,7 +45,7 @@ class Int8Codec final : public Codec {
 
   bool needs_residual() const override { return true; }
   bool is_sparse() const override { return false; }
-  // Half a step; and the step itself is rounded.
+  // Half a quantization step, plus the rounding of the step itself.
   double error_bound(double largest) const override {
     return std::max(largest / 254 * (1 + 0x1p-14), 0x1p-119);
   }

@@ -7,7 +7,7 @@
 // The loops of the codecs, one build per instruction set. All builds compute the same bits.
 namespace rondo::collective::kernels {
 
-// Values of an int8 block share one scale.
+// Number of values of an int8 block, which share one scale.
 inline constexpr std::size_t kInt8Block = 512;
 
 struct CodecKernels {
@@ -21,16 +21,16 @@ struct CodecKernels {
   void (*from_bfloat16)(const std::uint16_t* encoded, float* values, std::size_t n);
   void (*add_bfloat16)(const std::uint16_t* encoded, float* values, std::size_t n);
 
-  // One block, n <= kInt8Block; returns the scale. `residual` may be null.
+  // Encodes one block, n <= kInt8Block, and returns the scale. `residual` may be null.
   float (*to_int8)(const float* values, float* residual, std::int8_t* encoded, std::size_t n);
   void (*from_int8)(const std::int8_t* encoded, float scale, float* values, std::size_t n);
   void (*add_int8)(const std::int8_t* encoded, float scale, float* values, std::size_t n);
 };
 
-// The builds that this processor can run, widest first.
+// Returns the builds that this processor can run, widest first.
 std::span<const CodecKernels* const> runnable_kernels();
 
-// The widest of them.
+// Returns the widest of them.
 const CodecKernels& codec_kernels();
 
 extern const CodecKernels baseline_kernels;

@@ -29,13 +29,13 @@ void add_half(const std::uint16_t* encoded, float* values, std::size_t n) {
   }
 }
 
-// Below it 127 / largest overflows: such a block counts as zeros. 2^-119.
+// 2^-119. For smaller magnitudes 127 / largest overflows: such a block is encoded as zeros.
 constexpr std::uint32_t kSmallestScaled = 0x04000000U;
 constexpr std::uint32_t kInfinity = 0x7f800000U;
 
 float int8_scale(float largest) {
   const float scale = largest / 127.0F;
-  // The largest float32 must not become infinite on the way back.
+  // The largest float32 must not decode as infinity.
   const bool overflows = float_to_bits(scale * 127.0F) >= kInfinity;
   return overflows ? bits_to_float(float_to_bits(scale) - 1) : scale;
 }
@@ -48,7 +48,7 @@ float encode_int8(const float* values, float* residual, std::int8_t* encoded, st
   } else {
     for (std::size_t i = 0; i < n; ++i) inputs[i] = values[i];
   }
-  // Magnitudes as integers: the same order, and what is not finite comes out on top.
+  // Compares magnitudes as integers, which have the same order; infinities and NaNs are the largest.
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint32_t magnitude = float_to_bits(inputs[i]) & 0x7fffffffU;
     largest_bits = magnitude > largest_bits ? magnitude : largest_bits;
@@ -61,7 +61,7 @@ float encode_int8(const float* values, float* residual, std::int8_t* encoded, st
   }
   const float scale = int8_scale(bits_to_float(largest_bits));
   const float inverse = 127.0F / bits_to_float(largest_bits);
-  // Adding 1.5 * 2^23 rounds to a whole number, nearest even, and leaves it in the low bits of the sum.
+  // Adding 1.5 * 2^23 rounds to an integer, nearest even, and leaves it in the low bits of the sum.
   constexpr float kRound = 0x1.8p23F;
   for (std::size_t i = 0; i < n; ++i) {
     inputs[i] = inputs[i] * inverse + kRound;

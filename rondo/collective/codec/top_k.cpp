@@ -16,8 +16,8 @@ constexpr double kDefaultFraction = 0.01;
 
 std::uint32_t magnitude(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU; }
 
-// How often each value of `Bits` bits at `shift` occurs among the magnitudes that agree with `prefix` above
-// them. Four tables, because neighbours often fall into the same bin and would wait for each other.
+// Counts each value of `Bits` bits at `shift` among the magnitudes whose higher bits equal `prefix`. Uses
+// four tables, because neighbours often fall into the same bin and would wait for each other.
 template <int Bits>
 std::array<std::uint32_t, 1U << Bits> histogram(std::span<const float> values, int shift,
                                                 std::uint32_t prefix) {
@@ -33,13 +33,13 @@ std::array<std::uint32_t, 1U << Bits> histogram(std::span<const float> values, i
   return tables[0];
 }
 
-// The k-th largest magnitude, and how many of that very magnitude are among the first k.
+// The k-th largest magnitude, and the number of values with that magnitude among the first k.
 struct Threshold {
   std::uint32_t magnitude = 0;
   std::size_t ties = 0;
 };
 
-// Radix selection from the top bits down: three passes of counting, whatever the values are.
+// Radix selection from the top bits down: three counting passes for any values.
 Threshold find_threshold(std::span<const float> values, std::size_t k) {
   Threshold threshold{0, k};
   const auto narrow = [&](const auto& counts, int bits) {
@@ -53,8 +53,8 @@ Threshold find_threshold(std::span<const float> values, std::size_t k) {
   return threshold;
 }
 
-// The k values of largest magnitude, k = ceil(fraction * n), at equal magnitude those that come first; the
-// others count as zero and stay in the residual. Source: Lin et al., "Deep Gradient Compression", ICLR 2018;
+// Sends the k values of largest magnitude, k = ceil(fraction * n), the first ones among equal magnitudes; the
+// others decode as zero and stay in the residual. Source: Lin et al., "Deep Gradient Compression", ICLR 2018;
 // Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017.
 //
 // Encoding: k indices (uint32, ascending), then k values (float32, unchanged). A NaN or an infinity is larger
@@ -112,7 +112,7 @@ class TopKCodec final : public Codec {
     const auto* indices = reinterpret_cast<const std::uint32_t*>(encoded.data());
     const auto* chosen = reinterpret_cast<const float*>(encoded.data()) + k;
     for (std::size_t i = 0; i < k; ++i) {
-      // It came over the wire: never write where it says without looking.
+      // The index comes from a peer: check it before writing.
       if (indices[i] >= values.size()) {
         throw DataError(
             str("codec 'top_k': index ", indices[i], " in an encoding of ", values.size(), " values"));

@@ -15,13 +15,13 @@
 namespace rondo::shared_memory {
 namespace {
 
-// With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer, a
-// spinning rank keeps the one it waits for from running.
+// With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer
+// cores, a spinning rank keeps its peer from running.
 constexpr int kOversubscribedSpins = 2;
 int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : kOversubscribedSpins; }
 
-// How long a sender stays with what does not fit into the ring while the receiver takes nothing: one that
-// waits takes at once, or wakes up within the longer time.
+// Times for which a sender waits with a message that exceeds the ring while the receiver takes nothing: a
+// waiting receiver takes it at once, or wakes up within the longer time.
 constexpr auto kReceiverLooks = std::chrono::microseconds(30);
 constexpr auto kReceiverWakes = std::chrono::microseconds(200);
 
@@ -34,16 +34,16 @@ Engine::Engine(Store& store, const GroupOptions& options, std::shared_ptr<Shared
       helpers_([this](HelperThread::Control& control) { help(control); }) {}
 
 Engine::~Engine() {
-  // In a forked child the lock may be held by a thread that does not exist there.
+  // In a forked child, a thread that does not exist there may hold the lock.
   if (!process_.is_current()) return;
   const bool thrown = std::uncaught_exceptions() > 0;
   leave(str("group '", options().group_name, "' was destroyed"), thrown ? Duration::zero() : kLeavePatience);
   helpers_.stop();
-  // Wakes a helper that sleeps on it.
+  // Wakes a helper that sleeps on the futex.
   peers_.own().wakeup.fetch_add(1);
   futex_wake_all(peers_.own().wakeup);
   helpers_.end();
-  // Rather never freed than freed under a peer's hands: it may be continued.
+  // Leaks the buffers if a stopped peer may still access them after it is continued.
   if (!unsafe_.empty() && !peers_.hands_off(Duration::zero())) {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
     new std::vector<std::shared_ptr<void>>(std::move(unsafe_));
@@ -102,7 +102,7 @@ std::uint64_t Engine::start(CollectiveRequest request, std::shared_ptr<Operation
                             Deadline deadline) {
   check(request);
   const Visit visit(*this);
-  // Who runs the plan looks after it.
+  // The thread that runs the plan progresses it.
   const bool looked_after = request.by_plan;
   const std::uint64_t sequence = enqueue(std::move(request), std::move(owner), deadline);
   advance();
@@ -127,7 +127,7 @@ std::uint64_t Engine::enqueue(CollectiveRequest request, std::shared_ptr<Operati
   return sequence;
 }
 
-// The caller gives it an operation, without an exception in between.
+// The caller must add an operation, without an exception in between.
 Engine::UnderWay& Engine::add_last() {
   if (spare_.empty()) spare_.emplace_back();
   operations_.splice(operations_.end(), spare_, spare_.begin());
@@ -142,7 +142,7 @@ std::shared_ptr<OperationOwner> Engine::remove_first() {
   return std::move(first.owner);
 }
 
-// Up to the first one whose sizes are not known.
+// Begins queued operations up to the first one with unknown sizes.
 void Engine::begin_queued() {
   while (!queued_.empty()) {
     Queued& next = queued_.front();
@@ -163,8 +163,8 @@ void Engine::run(CollectiveRequest request, Duration timeout) {
     std::optional<Operation> operation;
     throw_if_failed_anywhere();
     begin(std::move(request), operation);
-    // A collective that ends while it spins never gets into the queue and never reads the clock: together
-    // they take as long as a cache line on its way between two cores.
+    // A collective that ends while it spins is never queued and never reads the clock: both take as long as
+    // the transfer of a cache line between two cores.
     if (spin_through(*operation)) return;
     add_last().operation = std::move(operation);
   } else {
@@ -175,8 +175,8 @@ void Engine::run(CollectiveRequest request, Duration timeout) {
       [&](std::vector<int>& missing) { return describe_collective(sequence, missing); });
 }
 
-// The only operation under way, which is not in the queue, without what step() and advance() do for others.
-// Returns false when it has to be waited for.
+// Runs the only operation in flight, which is not in the queue, without the work of step() and advance() for
+// others. Returns false if it has to be waited for.
 bool Engine::spin_through(Operation& operation) {
   try {
     std::uint64_t& slot_end = slot_end_ticket_[operation.sequence() % kSlots];
@@ -209,7 +209,7 @@ std::uint64_t Engine::least_consumed() {
 
 bool Engine::step() {
   bool moved = false;
-  // Cheap first: the value seen last time usually suffices.
+  // Cheap first: the last value that was read usually suffices.
   std::uint64_t least = known_least_consumed_;
   bool refreshed = false;
   const auto refresh = [&] {
@@ -346,13 +346,13 @@ void Engine::wait_agreed(std::uint64_t sequence, const Wait& wait) {
       continue;
     }
     {
-      // It looks whether the peers still live, and announces what ends meanwhile on its own thread: here what
-      // an owner does could wait for the plan.
+      // The helper checks that the peers are alive, and announces ended operations on its own thread: an
+      // announcement on this thread could wait for the plan.
       const std::lock_guard lock(mutex_);
       call_helper();
     }
-    // As in wait_until: peers ring after they publish and find `sleeping` set, the look in between closes the
-    // gap.
+    // As in wait_until: peers wake this rank after they publish and find `sleeping` set; checking again in
+    // between closes the race.
     const std::uint32_t wakeup = own.wakeup.load();
     own.sleeping.fetch_add(1);
     if (!agreed(sequence))
@@ -372,8 +372,8 @@ std::shared_ptr<Message> Engine::start_send(Message message) {
   throw_if_failed_anywhere();
   auto shared = messages_.send(std::move(message));
   advance();
-  // A message larger than its ring would otherwise rest until the helper threads carry it on, a millisecond
-  // later, though its receiver is waiting for it.
+  // Otherwise a message larger than its ring would wait a millisecond for the helper thread, although its
+  // receiver waits.
   TimePoint moved = Clock::now();
   while (!shared->done && spin_limit_ > kOversubscribedSpins) {
     const bool sleeps = peers_.segment(shared->peer).sleeping.load() > 0;
@@ -425,7 +425,8 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
   RankSegment& own = peers_.own();
   while (true) {
     if (!unannounced_.empty()) {
-      // An announced owner may wait for an operation, which the helper then advances: no caller waits here.
+      // An announced owner may wait for an operation, which the helper then progresses, because this thread
+      // no longer counts as waiting.
       --waiting_;
       visit.announce();
       ++waiting_;
@@ -435,7 +436,8 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
     if (!may_sleep) {
       visit.without_lock([] { sched_yield(); });
     } else {
-      // Peers ring after they publish and find `sleeping` set; the look in between closes the gap.
+      // Peers wake this rank after they publish and find `sleeping` set; checking again in between closes the
+      // race.
       const std::uint32_t wakeup = own.wakeup.load();
       own.sleeping.fetch_add(1);
       const bool moved = done() || failure_ != nullptr || advance();
@@ -456,7 +458,7 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
     }
     if (Clock::now() < next_check && !deadline.passed()) continue;
     next_check = Clock::now() + kPeerCheckInterval;
-    // Peers are looked at before the last try: what one published before it ended still counts.
+    // Checks the peers before the last attempt: data that a peer published before it ended still counts.
     const PeerTrouble trouble = look_at_peers();
     take_what_came(trouble);
     if (done()) return;
@@ -486,7 +488,7 @@ void Engine::wait(const Message& message, const Wait& wait) {
   if (message.error) std::rethrow_exception(message.error);
 }
 
-// Without an exception: whoever leaves has nobody to tell.
+// Does not throw: a leaving caller cannot handle an error.
 void Engine::leave(const std::string& reason, Duration patience) {
   Visit visit(*this);
   if (failure_) return;
@@ -504,7 +506,7 @@ void Engine::leave(const std::string& reason, Duration patience) {
         });
     failure_ = closed;
   } catch (const std::exception&) {
-    // The operations have been told, and the peers.
+    // The failure has been reported to the operations and the peers.
   }
 }
 

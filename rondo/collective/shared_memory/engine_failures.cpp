@@ -9,7 +9,7 @@
 #include "rondo/collective/shared_memory/engine.h"
 #include "rondo/collective/shared_memory/engine_visit.h"
 
-// How an engine notices that something cannot complete, and what it does then.
+// Detection of operations that cannot complete, and the handling of failures.
 namespace rondo::shared_memory {
 
 void Engine::fail(const std::exception_ptr& error) {
@@ -59,7 +59,8 @@ void Engine::close(const std::string& reason) {
 
 Engine::PeerTrouble Engine::look_at_peers() const {
   PeerTrouble trouble;
-  // Processes first: one that left in order, or failed because of another, says so before it ends.
+  // Processes first: a rank that left in order, or failed because of another rank, sets its state before it
+  // ends.
   trouble.ended = peers_.ended();
   for (int r = 0; r < size(); ++r) {
     const RankState state = peers_.segment(r).state.load();
@@ -85,7 +86,7 @@ void Engine::throw_if_peer_failed(const PeerTrouble& trouble, const std::string&
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   };
   const std::string prefix = str(what, " on ", peers_.self(), " cannot complete: ");
-  // A rank that is gone explains the failures that others announce because of it.
+  // A lost rank explains the failures that others announce because of it.
   for (const int r : trouble.ended) {
     if (contains(trouble.left, r) || contains(trouble.failed, r)) continue;
     fail(std::make_exception_ptr(
@@ -107,8 +108,8 @@ void Engine::throw_if_peer_failed(const PeerTrouble& trouble, const std::string&
   }
 }
 
-// Sightings are counted, not timed: a rank that was itself stopped for a while must not blame one that wakes
-// up a moment later.
+// Counts checks instead of time: a rank that was itself stopped for a while must not blame a peer that
+// continues a moment later.
 void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
                               const std::vector<int>& missing) {
   StoppedCounts now(static_cast<std::size_t>(size()));
@@ -126,7 +127,7 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
 }
 
 // Data that a failed peer had published still completes operations started before. But a rank that starts an
-// operation after a peer gave it up, because it came late, must not go on as if the peer had its result.
+// operation late, after a peer has given up on it, must not continue as if the peer had its result.
 void Engine::throw_if_failed_anywhere() {
   throw_if_failed();
   for (int r = 0; r < size(); ++r) {
@@ -176,7 +177,7 @@ std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>
   if (sequence >= started_ && sequence - started_ < queued_.size())
     request = &queued_[sequence - started_].request;
   if (request == nullptr) return "operation";
-  // Operations complete in order: the oldest one is what everybody waits for.
+  // Operations complete in order: all ranks wait for the oldest one.
   missing = operations_.front().operation->missing();
   return str(describe(*request), in_call(request->call), ", sequence ", sequence, ", ",
              to_string(Bytes{request->bytes()}), ",");
@@ -185,7 +186,7 @@ std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>
 std::string Engine::describe_message(const Message& message, std::vector<int>& missing) const {
   const std::string rest = str(", tag ", message.tag, ", ", to_string(Bytes{message.bytes}), ",");
   if (message.peer == kAnyRank) {
-    // Any of them will do, so one that has left is no reason to give up.
+    // Any of them may send, so one that has left is no reason to give up.
     for (int r = 0; r < size(); ++r) {
       if (r != rank() && peers_.segment(r).state.load() != RankState::left) missing.push_back(r);
     }
@@ -195,8 +196,8 @@ std::string Engine::describe_message(const Message& message, std::vector<int>& m
   return str(message.is_send ? "send to " : "recv from ", peers_.who(message.peer), rest);
 }
 
-// The monitored barrier goes over counters of the ranks' segments, which stay mapped when a rank ends: the
-// last rank to pass needs none of the others.
+// The monitored barrier uses counters in the ranks' segments, which stay mapped when a rank ends: the last
+// rank to pass does not need the others.
 
 namespace {
 

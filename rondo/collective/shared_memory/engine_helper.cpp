@@ -8,27 +8,30 @@
 // The helper thread of an engine. On duty it is in one of three states, and leaves each with the engine
 // locked:
 //
-//   asleep     nothing was under way for a while; start() wakes it
-//   watching   something is under way: it looks now and then whether a thread of the rank has called
-//   helping    none has, so it does what wait() would, and sleeps on the same wakeup as wait() in between,
-//              until nothing is under way or a thread of the rank calls
+//   asleep     nothing was in flight for a while; start() wakes it
+//   watching   operations are in flight: it checks at intervals whether a thread of the rank has called
+//   helping    none has called, so it does the work of wait(), and sleeps on the same wakeup as wait() in
+// between,
+//              until nothing is in flight or a thread of the rank calls
 //
-// While it announces what has ended it is off duty, and where more is under way another one takes its place.
+// While it announces ended operations it is off duty, and if more are in flight another thread takes its
+// place.
 namespace rondo::shared_memory {
 namespace {
 
-// So long a rank may be elsewhere before the helper takes over. Shorter takes time from the computation of
+// Time without calls of the rank after which the helper takes over. A shorter time costs computation time of
 // ranks that would have called anyway.
 constexpr Duration kShortestWatch = std::chrono::milliseconds(1);
-// A look takes its core from the rank for 10 to 60 us, which a step of 300 us notices. A rank that calls at
-// least kManyCalls times a millisecond will call again soon, so the helper looks half as often, down to this.
+// A check takes the core from the rank for 10 to 60 us, which is significant in a step of 300 us. A rank that
+// calls at least kManyCalls times per millisecond will call again soon, so the helper doubles the interval,
+// up to this one.
 constexpr Duration kLongestWatch = std::chrono::milliseconds(16);
 constexpr std::uint64_t kManyCalls = 8;
-// It goes on watching for so long when nothing is under way any more, so that a rank that keeps starting
-// operations does not wake it for each.
+// Time that it keeps watching after the last operation, so that a rank that keeps starting operations does
+// not wake it for each.
 constexpr Duration kQuietTime = std::chrono::milliseconds(20);
 
-// How long to the next look after one that has seen `calls` in `watched`.
+// Returns the time to the next check after one that has seen `calls` calls in `watched`.
 Duration next_watch(Duration last, std::uint64_t calls, Duration watched) {
   const auto milliseconds = static_cast<std::uint64_t>(watched / kShortestWatch);
   return calls >= kManyCalls * milliseconds ? std::min(2 * last, kLongestWatch) : kShortestWatch;
@@ -58,7 +61,7 @@ void Engine::help(HelperThread::Control& control) {
       control.sleep(word, sleeps ? Duration::max() : watch);
       if (control.stopped()) return;
       watched += watch;
-      // Where the lock is taken a thread of the rank is calling now, and would have to wake the helper up.
+      // If the lock is taken, a thread of the rank is calling now, and would have to wake the helper.
     } while (!sleeps && !lock.try_lock());
     if (sleeps) lock.lock();
     helper_sleeps_ = false;
@@ -87,7 +90,7 @@ void Engine::take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control
         look_for_trouble(stopped, next_stopped_check);
       }
     } catch (const std::exception&) {
-      // The operations' owners know, and the peers.
+      // The failure has been reported to the owners and the peers.
     }
     if (!unannounced_.empty()) share_unannounced();
     Owner owner = anything_to_announce() ? batches_.front()->next() : nullptr;
@@ -104,13 +107,13 @@ void Engine::take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control
     lock.unlock();
     control.leave();
     owner->announce();
-    owner.reset();  // the last reference to an operation may go here, and with it its tensors
-    // The end of an operation may have been the end of the engine.
+    owner.reset();  // may release the last reference to an operation and its tensors
+    // The announcement may have destroyed the engine.
     if (!helpers_.return_to_duty(lock, control)) return;
   }
 }
 
-// What a wait would look at, for operations that nobody waits for. Throws what it would.
+// Makes the checks of a wait for operations without a waiting thread. Throws the errors of wait().
 void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_check) {
   const PeerTrouble trouble = look_at_peers();
   take_what_came(trouble);
@@ -128,7 +131,8 @@ void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_ch
     const std::string late = describe_collective(sequence, missing);
     time_out(late, "the time it was given", missing);
   };
-  // What is queued has the later sequence numbers; the sizes of an all_to_all are late when it is.
+  // Queued operations first, which have the later sequence numbers; the exchange of sizes is late if its
+  // all_to_all is.
   for (std::size_t i = queued_.size(); i > 0; --i) check(started_ + i - 1, queued_[i - 1].deadline);
   for (const UnderWay& under_way : operations_) check(under_way.operation->sequence(), under_way.deadline);
   if (const std::shared_ptr<Message> late = messages_.late()) {

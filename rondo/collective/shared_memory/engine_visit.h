@@ -7,11 +7,11 @@
 
 namespace rondo::shared_memory {
 
-// Sightings of a stopped rank are this far apart.
+// Interval between checks for stopped ranks.
 constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
 
-// Returns the time of the look after the one that was due at `due`. A look that comes late does not delay
-// those after it, unless this rank was itself held up for longer than the interval.
+// Returns the time of the check after the one that was due at `due`. A late check does not delay later ones,
+// unless this rank was itself delayed for longer than the interval.
 inline TimePoint next_look_for_stopped(TimePoint due) {
   const TimePoint now = Clock::now();
   const TimePoint next = due + kStoppedCheckInterval;
@@ -26,7 +26,7 @@ class Engine::Visit {
   ~Visit() {
     if (engine_.unannounced_.empty()) return;
     if (engine_.unannounced_.size() == 1) {
-      // The list keeps its memory: most visits of small operations come here.
+      // Keeps the list's memory: most visits of small operations come here.
       const std::shared_ptr<OperationOwner> owner = std::move(engine_.unannounced_.front());
       engine_.unannounced_.clear();
       lock_.unlock();
@@ -35,12 +35,12 @@ class Engine::Visit {
     }
     const std::shared_ptr<Announcements> batch = engine_.share_unannounced();
     engine_.call_helper();
-    // What owners do may be the end of this engine.
+    // The announcements may destroy this engine.
     lock_.unlock();
     while (const auto owner = batch->next()) owner->announce();
   }
 
-  // In the middle of a call.
+  // Announces ended operations during a call.
   void announce() {
     if (engine_.unannounced_.empty()) return;
     const std::shared_ptr<Announcements> batch = engine_.share_unannounced();
@@ -57,7 +57,7 @@ class Engine::Visit {
   }
 
  private:
-  // In a forked child a thread that does not exist there may have locked it.
+  // In a forked child a thread that does not exist there may hold the lock.
   static std::mutex& mutex_of(Engine& engine) {
     engine.check_process();
     return engine.mutex_;
@@ -67,7 +67,7 @@ class Engine::Visit {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Counts a thread that waits.
+// Counts waiting threads.
 class Waiting {
  public:
   explicit Waiting(int& threads) : threads_(threads) { ++threads_; }

@@ -15,24 +15,24 @@
 namespace rondo::shared_memory {
 namespace {
 
-// How long the end of a process waits for a thread that is in somebody's callback.
+// Time that the end of a process waits for a thread in a callback.
 constexpr auto kExitPatience = std::chrono::seconds(1);
-// How long who destroys an engine waits for a thread that is away: what ended is then announced by its end,
-// but where the announcement waits for that very destruction.
+// Time that an engine's destructor waits for a thread that is away, so that ended operations are announced
+// before it returns, unless the announcement waits for that very destruction.
 constexpr auto kAwayPatience = std::chrono::seconds(1);
 
-// exit() knows no engines, so those with a thread are known here: the one list of them in a process.
+// The list of all helper threads of a process, because exit() does not know the engines.
 struct Helpers {
   explicit Helpers(Helpers* parents) : parents(parents) {}
-  Helpers* const parents;  // not to be touched
+  Helpers* const parents;  // kept reachable, not used
   const pid_t process = getpid();
-  std::mutex mutex;  // protects everything below
+  std::mutex mutex;  // protects the fields below
   std::vector<std::weak_ptr<HelperThread::Control>> running;
   bool exiting = false;
 };
 
-// Never destroyed: threads may be started while static objects are torn down. A forked child, which has none
-// of its parent's threads and may find the parent's list locked, begins a list of its own.
+// Never destroyed: threads may be started during the destruction of static objects. A forked child, which has
+// none of its parent's threads and may find the parent's list locked, starts a list of its own.
 Helpers& helpers() {
   static std::atomic<Helpers*> instance{nullptr};
   Helpers* now = instance.load();
@@ -42,13 +42,13 @@ Helpers& helpers() {
     delete made;  // another thread was faster
     return *instance.load();
   }
-  // Registered after libraries have set themselves up, so it runs before they are torn down; a child inherits
-  // it.
+  // Registered after libraries have initialised, so it runs before their teardown; a child inherits it.
   if (now == nullptr) std::atexit(&stop_helper_threads);
   return *made;
 }
 
-// Blocks all signals in the threads that are started while it lives: signals are for the program's own.
+// Blocks all signals in threads that are started during its lifetime, so that the program's own threads
+// handle them.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -90,7 +90,7 @@ void HelperThread::Control::wait_for_end(const Deadline& deadline) {
 bool HelperThread::Control::return_to_engine() {
   Place expected = Place::away;
   const bool there = place_.compare_exchange_strong(expected, Place::engine);
-  // A thread that goes back may be waited for by now.
+  // The engine's destructor may already wait for a returning thread.
   return there && !stopped();
 }
 
@@ -171,7 +171,7 @@ void HelperTeam::call() {
 }
 
 bool HelperTeam::return_to_duty(std::unique_lock<std::mutex>& lock, HelperThread::Control& control) {
-  // The function that the thread ran may have ended the engine.
+  // The function that the thread ran may have destroyed the engine.
   if (!control.return_to_engine()) return false;
   lock.lock();
   if (on_duty_ == nullptr) {

@@ -12,40 +12,39 @@
 
 namespace rondo::shared_memory {
 
-// A thread of an engine that sleeps until it is wanted. All signals are blocked in it. It ends before
-// libraries are torn down when the process exits, and does not exist in a forked child.
+// A thread of an engine that sleeps until it is needed. Blocks all signals. At exit of the process it ends
+// before the teardown of libraries; it does not exist in a forked child.
 class HelperThread {
  public:
-  // What the thread sees of its engine. Outlives both.
+  // The state that the thread shares with its engine. Outlives both.
   class Control {
    public:
-    // The thread is to return from its body at once, and to touch nothing of the engine any more.
+    // Returns whether the thread must return from its body at once, without using the engine.
     bool stopped() const { return stopped_.load(); }
-    // Whether a sleep that begins now may be missed by a wake() is decided by the word: take it before the
-    // last look at what to sleep for.
+    // Returns the word for sleep(). Read it before the last check of the condition, so that a wake() in
+    // between is not missed.
     std::uint32_t word() const { return word_.load(); }
-    // Until wake() or stop() is called after `word` was taken, at most for `limit`.
+    // Sleeps until wake() or stop() is called after `word` was read, at most for `limit`.
     void sleep(std::uint32_t word, Duration limit);
     void wake();
-    // By the thread: between leave() and return_to_engine() it touches nothing of the engine, and who
-    // destroys that waits a second for it at most. So it may run code of others, which may wait for the
-    // destruction (a tensor of Python's is freed under the interpreter's lock, and the one that destroys may
-    // have it).
+    // Declares that the thread does not use the engine until return_to_engine(); the engine's destructor then
+    // waits for it for at most a second. So it may run callbacks that wait for the destruction (a Python
+    // tensor is freed under the interpreter's lock, which the destroying thread may hold).
     void leave() { place_.store(Place::away); }
-    // Whether the engine is still there and wanted; otherwise the body has to return at once.
+    // Returns whether the engine still exists and needs the thread; otherwise the body must return at once.
     [[nodiscard]] bool return_to_engine();
 
    private:
-    // The thread moves between engine and away. Who destroys the engine makes away to gone; both by exchanges
-    // of this one word, so that only one of them comes first.
+    // The thread moves between engine and away. The engine's destructor changes away to gone; both use
+    // exchanges of this one word, so that only one of them succeeds.
     enum class Place { engine, away, gone };
 
     friend class HelperThread;
     friend void stop_helper_threads();
     void stop();
-    // Returns when the thread has left its body for good, or at the deadline.
+    // Blocks until the thread has returned from its body, or the deadline.
     void wait_for_end(const Deadline& deadline);
-    // Returns when the thread will not touch the engine any more.
+    // Blocks until the thread will no longer use the engine.
     void wait_until_gone();
 
     std::atomic<std::uint32_t> word_{0};
@@ -55,16 +54,17 @@ class HelperThread {
   };
   using Body = std::function<void(Control&)>;
 
-  // Null where the process is about to end, or has no thread left (which is logged).
+  // Starts a thread. Returns null if the process is about to end, or if the system refuses a thread (which is
+  // logged).
   static std::unique_ptr<HelperThread> start(Body body);
-  // Stops the thread and waits until it touches its engine no more; called by the thread itself it only tells
-  // it to stop.
+  // Stops the thread and waits until it no longer uses its engine. Called by the thread itself, only requests
+  // the stop.
   ~HelperThread();
   HelperThread(const HelperThread&) = delete;
   HelperThread& operator=(const HelperThread&) = delete;
 
   void wake() { control_->wake(); }
-  // Tells it to return, without waiting for that.
+  // Requests that the thread return, without waiting.
   void stop() { control_->stop(); }
 
   Control& control() const { return *control_; }
@@ -72,43 +72,44 @@ class HelperThread {
  private:
   HelperThread(std::thread::id thread, std::shared_ptr<Control> control);
 
-  // The thread is detached and tells of its end in `control_`: a process may exit() while engines live.
+  // The thread is detached and signals its end in `control_`, because a process may exit() while engines
+  // exist.
   const std::thread::id thread_;
   const std::shared_ptr<Control> control_;
   const int process_;  // a forked child does not have the thread
 };
 
-// Ends the helper threads of all engines of this process, for good; operations then move on in the calls of
-// their ranks only. Called by exit(), and by Python before its interpreter goes.
+// Ends the helper threads of all engines of this process permanently; operations then progress only in calls
+// of their ranks. Called by exit(), and by Python before its interpreter ends.
 void stop_helper_threads();
 
-// The helper threads of an engine, of which one at a time is on duty. While a thread runs code of others
-// (HelperThread::Control::leave()) it is off duty, and another takes its place: that code may wait for an
-// operation which only a helper moves on.
+// The helper threads of an engine, of which one at a time is on duty. While a thread runs callbacks
+// (HelperThread::Control::leave()) it is off duty, and another takes its place, because a callback may wait
+// for an operation that only a helper progresses.
 //
-// Every method is called with the owner's lock held, except where it says otherwise.
+// Every method requires the owner's lock, unless its comment says otherwise.
 class HelperTeam {
  public:
-  // `body` is run by each thread once, without the lock, and returns when its Control is stopped. A thread
-  // begins on duty.
+  // Each thread runs `body` once, without the lock; it returns when its Control is stopped. A thread starts
+  // on duty.
   explicit HelperTeam(HelperThread::Body body) : body_(std::move(body)) {}
-  // Without the lock: stops all threads, as HelperThread's destructor does.
+  // Stops all threads, as HelperThread's destructor does. Without the lock.
   ~HelperTeam() { end(); }
   HelperTeam(const HelperTeam&) = delete;
   HelperTeam& operator=(const HelperTeam&) = delete;
 
   bool has_threads() const { return !threads_.empty(); }
   bool on_duty() const { return on_duty_ != nullptr; }
-  // Wakes the thread on duty; where none is, puts one on duty. There is none where no thread can be had.
+  // Wakes the thread on duty, or puts one on duty. None is on duty if the system refuses a thread.
   void call();
-  // By the thread on duty, before it runs code of others.
+  // Called by the thread on duty before it runs callbacks.
   void go_off_duty() { on_duty_ = nullptr; }
-  // By a thread that went off duty, with `lock` given up: takes it, and returns when the thread is on duty
-  // again. False, without the lock, when the thread is to return from its body.
+  // Called by a thread that went off duty, with `lock` released: takes it, and blocks until the thread is on
+  // duty again. Returns false, without the lock, if the thread must return from its body.
   [[nodiscard]] bool return_to_duty(std::unique_lock<std::mutex>& lock, HelperThread::Control& control);
-  // Without the lock. Tells all threads to return, and waits for none.
+  // Requests that all threads return, and waits for none. Without the lock.
   void stop();
-  // Without the lock. Stops all threads and waits until none touches the engine any more.
+  // Stops all threads and waits until none uses the engine any more. Without the lock.
   void end();
 
  private:

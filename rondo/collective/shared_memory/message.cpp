@@ -63,7 +63,8 @@ bool Messages::progress() {
   return moved;
 }
 
-// A receive from any rank takes the oldest message of its tag that no receive of that rank has taken already.
+// Matches each receive from any rank with the oldest message of its tag that no receive from that rank has
+// matched.
 void Messages::give_early_to_any() {
   for (auto message = any_.begin(); message != any_.end();) {
     int source = kAnyRank;
@@ -118,13 +119,13 @@ void Messages::end_where(Wanted wanted, const std::exception_ptr& error) {
   });
   const auto gone = [&](const auto& message) { return wanted(*message); };
   for (Outgoing& outgoing : outgoing_) {
-    // What is partly in the ring can be neither continued nor taken back, so nothing can follow it.
+    // A message that is partly in the ring can be neither continued nor removed, so nothing can follow it.
     if (!outgoing.queue.empty() && gone(outgoing.queue.front())) outgoing.framed = false;
     std::erase_if(outgoing.queue, gone);
   }
   for (Incoming& incoming : incoming_) {
     std::erase_if(incoming.posted, gone);
-    // The rest of what arrives for it is dropped, see pull().
+    // pull() drops the rest of its data.
     if (incoming.target != nullptr && gone(incoming.target)) incoming.target = nullptr;
   }
   std::erase_if(any_, gone);
@@ -243,7 +244,7 @@ bool Messages::begin_arrival(int peer, Incoming& incoming) {
   incoming.got = 0;
   incoming.target = nullptr;
   incoming.early_target = nullptr;
-  // A message of the same tag that came early goes to the earlier receive.
+  // An early message of the same tag belongs to the earlier receive.
   const bool overtakes = std::any_of(incoming.early.begin(), incoming.early.end(),
                                      [&](const auto& e) { return e->frame.tag == incoming.frame.tag; });
   incoming.target = overtakes ? nullptr : take_posted(peer, incoming);
@@ -257,7 +258,7 @@ bool Messages::begin_arrival(int peer, Incoming& incoming) {
   return true;
 }
 
-// The oldest receive that takes the message that has begun to arrive, or null.
+// Returns the oldest receive that matches the message that is arriving, or null.
 std::shared_ptr<Message> Messages::take_posted(int peer, Incoming& incoming) {
   const auto takes = [&](const auto& message) { return message->tag == incoming.frame.tag; };
   const auto own = std::find_if(incoming.posted.begin(), incoming.posted.end(), takes);

@@ -10,51 +10,53 @@
 
 namespace rondo::shared_memory {
 
-// For a receive: whoever sends first.
+// Peer of a receive that matches any sender.
 constexpr int kAnyRank = -1;
 
-// One send or receive under way. Shared by the caller and the queue.
+// A send or receive in flight. Shared by the caller and the queue.
 struct Message {
-  int peer = 0;  // a receive from any rank: kAnyRank, until a message is there
+  int peer = 0;  // a receive from any rank has kAnyRank until a message matches
   int tag = 0;
   DType type = DType::uint8;
   std::byte* data = nullptr;  // only read when sending; belongs to the caller, or to `owner`
   std::uint64_t bytes = 0;
   std::shared_ptr<OperationOwner> owner = {};  // may be null
-  // When it fails though nobody waits for it.
+  // Time after which the message fails even if no thread waits for it.
   Deadline deadline = Deadline::never();
 
-  // The engine's.
+  // State of the engine.
   std::uint64_t order = 0;
   std::uint64_t moved = 0;
   bool is_send = false;
   bool done = false;
-  std::exception_ptr error = nullptr;  // this message's own; then it is done too
+  std::exception_ptr error = nullptr;  // this message's own error, with which it is done
 };
 
 // Point-to-point messages of one rank: a byte stream from every rank to every other, in rings inside the
-// receiver's file. Messages from one rank arrive in the order sent; a receive takes the first one with its
-// tag that no earlier receive takes. A send completes when its last byte is in the ring, so small sends never
-// wait for the receiver. Not thread-safe; the engine locks.
+// receiver's file. Messages from one rank arrive in the order sent; a receive matches the first one with its
+// tag that no earlier receive matches. A send completes when its last byte is in the ring, so small sends
+// never wait for the receiver. Not thread-safe; the engine locks.
 class Messages {
  public:
-  // Told of every message that has ended, with its owner and what its own error is, if any.
+  // Called for every message that has ended, with its owner and its own error, if any.
   using OnEnd = std::function<void(std::shared_ptr<OperationOwner>, const std::exception_ptr&)>;
 
   Messages(const Peers& peers, OnEnd on_end);
 
   std::shared_ptr<Message> send(Message message);
-  // `message.bytes` and type must be those of the message that comes; MismatchError otherwise.
+  // Posts a receive. Throws MismatchError unless bytes and type of `message` equal those of the arriving
+  // message.
   std::shared_ptr<Message> receive(Message message);
-  // Without waiting; returns whether anything moved.
+  // Progresses messages without waiting; returns whether any data moved.
   bool progress();
 
-  // Number of messages that have not ended.
+  // Returns the number of messages that have not ended.
   std::size_t under_way() const { return under_way_; }
   bool sending() const;
-  // The one whose own deadline has passed, or null.
+  // Returns a message whose own deadline has passed, or null.
   std::shared_ptr<Message> late() const;
-  // Ends all, or all receives, or those that need a rank that has left, with an error of their own.
+  // End all messages, all receives, or those that need a rank that has left; the last with an error of their
+  // own.
   void end_all(const std::exception_ptr& error);
   void end_receives(const std::exception_ptr& error);
   void end_those_without(const std::vector<int>& left);
@@ -66,7 +68,7 @@ class Messages {
     DType type;
     std::uint8_t unused[3];
   };
-  // A message that came before its receive was posted.
+  // A message that arrived before its receive was posted.
   struct Early {
     Frame frame;
     std::uint64_t order;
@@ -74,9 +76,9 @@ class Messages {
     bool complete = false;
   };
   struct Incoming {
-    std::deque<std::shared_ptr<Message>> posted;  // in their order
+    std::deque<std::shared_ptr<Message>> posted;  // in posting order
     std::deque<std::unique_ptr<Early>> early;
-    // The message that is arriving now; goes to `target`, or to `early_target` when nobody waits for it.
+    // The arriving message, which goes to `target`, or to `early_target` if no receive matches.
     bool arriving = false;
     Frame frame{};
     std::uint64_t got = 0;
@@ -105,7 +107,7 @@ class Messages {
   const Peers& peers_;
   std::vector<Incoming> incoming_;
   std::vector<Outgoing> outgoing_;
-  Queue any_;  // receives from any rank that have none yet
+  Queue any_;  // receives from any rank without a match yet
   std::uint64_t next_order_ = 0;
   std::size_t under_way_ = 0;
   OnEnd on_end_;

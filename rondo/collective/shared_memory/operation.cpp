@@ -40,7 +40,7 @@ CollectiveRequest request_of(const OperationHeader& header) {
   return request;
 }
 
-// One address a rank, without an allocation for the usual number of ranks.
+// An array with one address per rank, without an allocation for the usual number of ranks.
 template <class Pointer>
 class AddressPerRank {
  public:
@@ -58,7 +58,7 @@ class AddressPerRank {
   std::vector<Pointer> many_;
 };
 
-// The bytes that ranks compare have no padding between them, and are equal nearly always.
+// Size of the compared part, which has no padding and is nearly always equal.
 constexpr std::size_t kComparedBytes = offsetof(OperationHeader, arena_offset);
 static_assert(kComparedBytes == 4 + sizeof(OperationHeader::root) + sizeof(OperationHeader::elements));
 
@@ -87,7 +87,7 @@ Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::u
   } else if (!is_all_reduce) {
     path_ = Path::pulled;
   } else {
-    // The peers' slots decide whether it will be in_place instead, see resolve().
+    // resolve() may change this to in_place, depending on the peers' slots.
     path_ = piece_bytes_ <= kOnePhaseBytes ? Path::one_phase : Path::staged;
   }
   const bool may_register = path_ == Path::pulled || path_ == Path::staged ||
@@ -133,7 +133,7 @@ const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t ch
 }
 
 Operation::Slice Operation::slice(int rank, std::size_t elements) const {
-  // Slices begin on cache lines, so that two ranks never write to one line.
+  // Slices begin on cache lines, so that two ranks never write to the same line.
   const std::size_t line = kCacheLine / element_bytes(request_.type);
   const std::size_t lines = (elements + line - 1) / line;
   const auto size = static_cast<std::size_t>(peers_->size());
@@ -158,7 +158,7 @@ bool Operation::describe(std::uint64_t slot_free_ticket, std::uint64_t least_con
 }
 
 bool Operation::publish(std::uint64_t least_consumed) {
-  // Whether a registered all_reduce buffer must go through staging depends on what the others registered.
+  // A registered all_reduce buffer must go through staging unless all ranks' buffers are registered.
   if (!described_ || published_ == chunks_ || (registered_ && !resolved_)) return false;
   if (path_ == Path::in_place) {
     published_ = chunks_;
@@ -185,11 +185,11 @@ void Operation::copy_in(std::uint64_t chunk) {
       count = std::min<std::uint64_t>(
           size, request_.input_bytes[piece] - std::min(begin, request_.input_bytes[piece]));
     }
-    // A rank reads its own piece from where it is.
+    // A rank reads its own piece in place.
     if (count == 0 || (pieces_in_ > 1 && piece == static_cast<std::size_t>(peers_->rank()))) continue;
     const std::byte* from = request_.input.at(piece) + chunk * chunk_bytes_;
     if (path_ == Path::staged) {
-      // Nobody else reads the slice that this rank reduces.
+      // No other rank reads the slice that this rank reduces.
       const std::size_t width = element_bytes(request_.type);
       const Slice own = slice(peers_->rank(), size / width);
       std::memcpy(to, from, own.begin * width);
@@ -248,7 +248,7 @@ bool Operation::available(std::uint64_t chunk) const {
     if (r == peers_->rank() || !rank_posts(r)) continue;
     const bool registered = header_of(r).arena_offset != kNotRegistered;
     if (path_ == Path::pulled && registered) continue;
-    // The slot itself carries, or vouches for, the first chunk of an unregistered buffer.
+    // The slot itself contains or announces the first chunk of an unregistered buffer.
     if (chunk == 0 && !registered) continue;
     if (peers_->segment(r).published.load() < first_ticket_ + chunk + 1) return false;
   }
@@ -268,8 +268,8 @@ bool Operation::work() {
   }
   bool moved = false;
   while (reduced_ < chunks_) {
-    // On the staged path this rank's own chunk must be out before it reduces: the result goes into the same
-    // buffer.
+    // On the staged path this rank's own chunk must be published before it reduces, because the result goes
+    // into the same buffer.
     if (reduced_ >= published_) break;
     if (this_rank_works() && !available(reduced_)) break;
     if (this_rank_works() && reads_in_place_) {
@@ -416,7 +416,7 @@ void Operation::fetch_slices(std::uint64_t chunk) {
 
 bool Operation::complete() const {
   if (consumed_ != chunks_) return false;
-  // Peers read a registered input in place; the caller may reuse it only when they are done.
+  // Peers read a registered input in place; the caller may reuse it only after they have finished.
   return !registered_ || path_ == Path::in_place || all_reduced(end_ticket());
 }
 

@@ -12,8 +12,8 @@
 
 namespace rondo::shared_memory {
 
-// How many bytes every rank sends to every other in an all_to_all whose pieces differ: an all_gather that
-// the engine runs before the all_to_all, and the owner of its buffers.
+// The sizes of all pieces of an all_to_all with different pieces: an all_gather that the engine runs before
+// the all_to_all, and the owner of its buffers.
 class PieceSizes final : public OperationOwner {
  public:
   PieceSizes(const CollectiveRequest& all_to_all, int rank)
@@ -29,8 +29,8 @@ class PieceSizes final : public OperationOwner {
     return gather;
   }
   bool known() const { return known_; }
-  // Sets the size of a full piece, the largest on any rank. Throws MismatchError where a rank sends more or
-  // less than this one expects.
+  // Sets the size of a full piece, the largest on any rank. Throws MismatchError if a rank sends another size
+  // than this one expects.
   void complete(CollectiveRequest& all_to_all) const {
     for (std::size_t r = 0; r < ranks_; ++r) {
       const std::uint64_t comes = all_[r * ranks_ + rank_];
@@ -53,21 +53,21 @@ class PieceSizes final : public OperationOwner {
   bool known_ = false;
 };
 
-// How the data of an operation travels; follows from the size and from what all ranks have registered.
+// Data path of an operation; depends on the size and on the buffers that all ranks have registered.
 enum class Path : std::uint8_t {
   inlined,    // inside the slot
-  one_phase,  // all_reduce of little data: every rank reads all staging buffers and reduces for itself
-  pulled,     // every rank reads what it needs, from staging or in place, and needs nothing back
-  staged,     // all_reduce: each rank reduces its slice of a chunk, then all fetch the other slices
+  one_phase,  // small all_reduce: every rank reads all staging buffers and reduces for itself
+  pulled,     // every rank reads its data from staging or in place; no second phase
+  staged,     // all_reduce: each rank reduces its slice of a chunk, then fetches the other slices
   in_place,   // all_reduce of registered buffers: each rank reduces its slice and writes it into all buffers
 };
 
-// One collective under way on this rank. Three cursors move over its chunks: `published` (this rank's data is
-// visible), `reduced` (this rank has read all it must and reduced its part), `consumed` (it needs nothing
-// more of others).
+// A collective in flight on this rank. Three cursors move over its chunks: `published` (this rank's data is
+// visible), `reduced` (this rank has read all its inputs and reduced its part), `consumed` (it needs no more
+// data of others).
 //
-// The order of additions is rank 0, 1, 2, ... for every element on every path, so results depend on neither
-// the size of a buffer, nor its path, nor who came first.
+// The order of additions is rank 0, 1, 2, ... for every element on every path, so results depend neither on
+// the size of a buffer, nor on its path, nor on the order of arrival.
 class Operation {
  public:
   Operation(CollectiveRequest&& request, std::uint64_t sequence, std::uint64_t first_ticket,
@@ -77,10 +77,10 @@ class Operation {
   std::uint64_t end_ticket() const { return first_ticket_ + chunks_; }
   const CollectiveRequest& request() const { return request_; }
 
-  // Each goes as far as it can without waiting and returns whether it moved; each must be called for
-  // operations in order. `least_consumed` is the lowest `consumed` among all ranks; the slot is free once
-  // that has reached `slot_free_ticket`. describe() shows the operation to the peers, with the first chunk;
-  // publish() the other chunks.
+  // Each of the four functions progresses as far as possible without waiting and returns whether it moved;
+  // each must be called for operations in order. `least_consumed` is the lowest `consumed` of all ranks; the
+  // slot is free once it has reached `slot_free_ticket`. describe() publishes the operation with its first
+  // chunk, publish() the other chunks, work() reduces, take() fetches results.
   bool describe(std::uint64_t slot_free_ticket, std::uint64_t least_consumed);
   bool publish(std::uint64_t least_consumed);
   bool work();
@@ -89,9 +89,9 @@ class Operation {
   bool described() const { return described_; }
   bool fully_published() const { return described_ && published_ == chunks_; }
   bool fully_reduced() const { return reduced_ == chunks_; }
-  // All done here, and no peer will touch this rank's buffers any more.
+  // Returns whether all is done here, and no peer will access this rank's buffers any more.
   bool complete() const;
-  // Ranks that this operation is waiting for now.
+  // Returns the ranks that this operation is waiting for now.
   std::vector<int> missing() const;
 
  private:
@@ -111,15 +111,15 @@ class Operation {
   std::vector<double> weights() const;
   void copy_from(int rank, std::uint64_t chunk, std::size_t source_piece, std::byte* to, std::uint64_t limit);
 
-  // Bytes of chunk `chunk` of one piece.
+  // Returns the bytes of chunk `chunk` of one piece.
   std::size_t chunk_size(std::uint64_t chunk) const;
-  // Where this process finds chunk `chunk` of piece `piece` of a rank's input.
+  // Returns the address in this process of chunk `chunk` of piece `piece` of a rank's input.
   const std::byte* source(int rank, std::size_t piece, std::uint64_t chunk) const;
   std::byte* staging(int rank, std::uint64_t chunk) const;
   const OperationHeader& header_of(int rank) const;
   Slot& slot_of(int rank) const;
 
-  // Elements [begin, end) of `elements` that rank `rank` reduces.
+  // Elements [begin, end) of `elements` that one rank reduces.
   struct Slice {
     std::size_t begin;
     std::size_t end;
@@ -132,15 +132,15 @@ class Operation {
   std::uint64_t first_ticket_;
   const Peers* peers_;
 
-  std::size_t piece_bytes_;  // of one piece
-  std::size_t pieces_in_;    // pieces of an input
-  std::size_t chunk_bytes_;  // of one piece, per chunk
+  std::size_t piece_bytes_;  // size of one piece
+  std::size_t pieces_in_;    // number of pieces of an input
+  std::size_t chunk_bytes_;  // size of a chunk of one piece
   std::uint64_t chunks_;
   Path path_;
   bool registered_ = false;      // this rank's input can be read in place
-  bool reads_in_place_ = false;  // a peer's input is
+  bool reads_in_place_ = false;  // a peer's input is read in place
   bool described_ = false;       // the slot is published
-  bool resolved_ = false;        // all ranks' slots were seen and agree
+  bool resolved_ = false;        // all ranks' slots are published and agree
   std::uint64_t published_ = 0;
   std::uint64_t reduced_ = 0;
   std::uint64_t consumed_ = 0;

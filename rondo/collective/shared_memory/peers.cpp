@@ -18,11 +18,12 @@
 namespace rondo::shared_memory {
 namespace {
 
-// How long a rank that cannot be reached may take to end, within the time that the rendezvous has. Only one
-// that lives on makes this rank wait so long.
+// Time that an unreachable rank gets to end, within the time of the rendezvous. Only a rank that lives on
+// makes this rank wait so long.
 constexpr std::chrono::seconds kEnding{5};
 
-// Names the kernel and process namespace: ranks that differ cannot open each other's memory.
+// Returns an identifier of the kernel and process namespace: ranks that differ cannot open each other's
+// memory.
 std::string machine_identity() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string identity;
@@ -56,7 +57,7 @@ Peers::Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedAr
   const std::string what = str("the shared memory of group '", options_.group_name, "'");
   require_room(size, what);
   const PublishedMemory own = publish_shared_memory("rondo-group", size);
-  // Rings take their pages when messages use them.
+  // Rings commit their pages when messages use them.
   own.memory->commit(0, sizeof(RankSegment), what);
   auto* segment = reinterpret_cast<RankSegment*>(own.memory->data());
   segment->layout_bytes = size.count;
@@ -64,7 +65,7 @@ Peers::Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedAr
   try {
     meet(store, own);
   } catch (...) {
-    // Others may have got further than this rank, or not as far: neither must take it for the one to blame.
+    // Peers may be ahead of this rank, or behind: the recorded failure keeps them from blaming this rank.
     const ChannelFailure failure = describe_failure(std::current_exception(), options_.rank);
     record(*segment, failure);
     leave_failure(store, failure_key(options_.rank), failure);
@@ -133,8 +134,8 @@ void Peers::attach(Store& store, int rank, const std::string& announced, const D
   futex_wake_all(segments_[at]->attached);
 }
 
-// A rank whose memory cannot be opened has ended, or cannot be seen. Where it ended because of another one,
-// that is to blame.
+// Throws for a rank whose memory cannot be opened, because it has ended or is not visible. If it ended
+// because of another rank, names that one.
 void Peers::throw_unreachable(Store& store, int rank, const std::string& reason,
                               const Deadline& deadline) const {
   throw_if_any_failed();
@@ -151,7 +152,7 @@ void Peers::throw_unreachable(Store& store, int rank, const std::string& reason,
 }
 
 void Peers::throw_if_any_failed() const {
-  // Processes first: one that gave up says so before it ends.
+  // Processes first: a rank that gave up sets its state before it ends.
   std::vector<int> gone = watch_.ended();
   for (int r = 0; r < options_.size; ++r) {
     const RankSegment* other = segments_[static_cast<std::size_t>(r)];
@@ -159,18 +160,18 @@ void Peers::throw_if_any_failed() const {
     throw_failure(str("group '", options_.group_name, "' could not be formed, because ", who(r), " failed: "),
                   failure_of(r));
   }
-  // Whoever has left was through with the group, which all had joined then.
+  // A rank that has left had finished with the group, which all ranks had joined by then.
   std::erase_if(gone, [&](int r) { return segment(r).state.load() == RankState::left; });
   if (gone.empty()) return;
   throw PeerLostError(
       str(who(gone.front()), " ended while the group '", options_.group_name, "' was being formed"), gone);
 }
 
-// Nobody may leave before all have mapped its file.
+// Blocks until all ranks have mapped this rank's file; until then it must not leave.
 void Peers::wait_until_attached(const Deadline& deadline) const {
   while (true) {
     const std::uint32_t attached = own().attached.load();
-    // Also when all have come: one of them may have ended since.
+    // Checks also after all have attached: one of them may have ended since.
     throw_if_any_failed();
     if (attached == static_cast<std::uint32_t>(options_.size)) return;
     if (deadline.passed()) {
@@ -215,7 +216,7 @@ void Peers::finish_rendezvous() const {
 }
 
 Peers::~Peers() {
-  // A forked child must not take leave for its parent.
+  // A forked child must not mark its parent as left.
   if (getpid() != pids_[static_cast<std::size_t>(options_.rank)]) return;
   if (own().state.load() == RankState::active) own().state.store(RankState::left);
   notify_peers();

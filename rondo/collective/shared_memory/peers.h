@@ -18,27 +18,28 @@ struct GroupOptions {
   std::string group_name = "world";
   int rank = 0;
   int size = 1;
-  // For messages: the members' ranks in the world; empty means the same as in the group.
+  // World ranks of the members, for messages; empty: the same as in the group.
   std::vector<int> world_ranks;
-  // Longest wait of the rendezvous, and of any operation for which the caller gives no deadline.
+  // Longest wait of the rendezvous, and of any operation without a deadline.
   Duration timeout = std::chrono::minutes(5);
-  // A rank that is waited for and has been stopped by a signal this long is an error, whatever the timeout.
-  // All peers have raised it 3 s after the signal, also where they wait in turns, as a DeviceWatch does.
+  // Time after which a rank that is waited for and stopped by a signal is an error, independent of the
+  // timeout. All peers raise it within 3 s of the signal, even if they wait for each other in turn, as a
+  // DeviceWatch does.
   Duration stopped_grace = std::chrono::milliseconds(2800);
-  // Gives what is reported in place of a failure that this rank has found, which may be the consequence of
-  // another's in another group. Called under the engine's lock. May be empty.
+  // Returns the error to report in place of a failure that this rank has detected, which may be the
+  // consequence of a failure in another group. Called under the engine's lock. May be empty.
   std::function<std::exception_ptr(const std::exception_ptr&)> cause_of = {};
 };
 
-// The mapped files of a group's ranks: who is where, who still lives.
+// The mapped files of a group's ranks, and the liveness of their processes.
 class Peers {
  public:
-  // Collective over the store: publishes this rank's file and maps all others. Throws TimeoutError naming the
-  // ranks that did not come, PeerLostError naming the one whose process ended (also on
-  // ranks that only see others give up because of it), Error when a rank runs on another host. `arena` may be
-  // null: then nothing is registered.
+  // Publishes this rank's file and maps all others. Collective over the store. Throws TimeoutError naming the
+  // ranks that did not arrive, PeerLostError naming a rank whose process ended (also on ranks that only see
+  // others fail because of it), and Error if a rank runs on another host. With a null `arena` nothing is
+  // registered.
   Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedArena> arena);
-  // Tells the others that this rank has left.
+  // Marks this rank as left.
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -46,42 +47,42 @@ class Peers {
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const GroupOptions& options() const { return options_; }
-  // GroupOptions::cause_of, or `error` itself.
+  // Returns the result of GroupOptions::cause_of, or `error` itself.
   std::exception_ptr cause_of(const std::exception_ptr& error) const {
     return options_.cause_of ? options_.cause_of(error) : error;
   }
   RankSegment& own() const { return *segments_[static_cast<std::size_t>(options_.rank)]; }
   RankSegment& segment(int rank) const { return *segments_[static_cast<std::size_t>(rank)]; }
 
-  // Whether peers can reach this address in place.
+  // Returns whether peers can access this address in place.
   bool registered(const void* pointer) const { return arena_ != nullptr && arena_->contains(pointer); }
   std::uint64_t arena_offset(const void* pointer) const { return arena_->offset(pointer); }
-  // Where this process sees position `offset` of a rank's arena.
+  // Returns the address in this process of position `offset` of a rank's arena.
   std::byte* arena_address(int rank, std::uint64_t offset) const {
     return arenas_[static_cast<std::size_t>(rank)]->data() + offset;
   }
 
-  // Blocks until every rank has called it, for at most the group's timeout: nobody needs the store of the
-  // rendezvous any more, and the rank that holds it may end. Throws TimeoutError naming the ranks that did
-  // not call, PeerLostError for one that ended or left before.
+  // Blocks until every rank has called it, for at most the group's timeout: then no rank needs the store of
+  // the rendezvous any more, and the rank that keeps it may end. Throws TimeoutError naming the ranks that
+  // did not call, and PeerLostError for one that ended or left before.
   void finish_rendezvous() const;
 
-  // Publishes that this rank can go on no more, and why.
+  // Publishes this rank's failure and its reason.
   void announce_failure(const ChannelFailure& failure) const;
-  // What a rank whose state is failed has announced.
+  // Returns the announced failure of a rank whose state is failed.
   ChannelFailure failure_of(int rank) const;
-  // After announce_failure: whether no living peer is inside this rank's registered memory any more; waits
-  // for them, at most for `patience`. None comes in again, see Touching.
+  // Returns whether no live peer is inside this rank's registered memory any more; waits for them up to
+  // `patience`. Call it after announce_failure(), which keeps peers from entering again, see Touching.
   bool hands_off(Duration patience) const;
-  // Wakes every rank that sleeps. Called after publishing progress.
+  // Wakes every sleeping rank. Call it after publishing progress.
   void notify_peers() const;
-  // Ranks whose process has ended.
+  // Returns the ranks whose process has ended.
   std::vector<int> ended() const { return watch_.ended(); }
-  // Ranks whose process is stopped by a signal.
+  // Returns the ranks whose process is stopped by a signal.
   std::vector<int> stopped() const { return watch_.stopped(); }
-  // "rank 3 (pid 1234)"; in a sub-group also the rank in the world.
+  // Names a rank: "rank 3 (pid 1234)"; in a sub-group also its world rank.
   std::string who(int rank) const;
-  // "rank 0 (pid 12, host a) of 4 in group world".
+  // Names this rank: "rank 0 of 4 (pid 12, host a, group 'world')".
   std::string self() const;
 
  private:
@@ -102,8 +103,8 @@ class Peers {
   PeerWatch watch_;
 };
 
-// While it lives, this rank may read and write the registered memory of its peers. Throws what such a peer
-// has announced when one has given up: then its memory may be gone.
+// A scope in which this rank may read and write the registered memory of its peers. The constructor throws
+// the failure of a peer that has given up, whose memory may be freed.
 class Touching {
  public:
   explicit Touching(const Peers& peers);

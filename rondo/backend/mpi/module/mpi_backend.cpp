@@ -28,13 +28,12 @@
 namespace rondo::mpi {
 namespace {
 
-// MPI as a c10d::Backend, named "mpi". Every operation is a nonblocking one of MPI, carried on by the
-// runtime's thread. When a process dies mpirun ends the job; a wait also ends at the deadline, with a
-// TimeoutError.
+// MPI as a c10d::Backend, named "mpi". Every operation is a nonblocking one of MPI, which the runtime's
+// thread progresses. mpirun ends the job when a process dies; a wait throws TimeoutError at its deadline.
 class MpiBackend final : public RequestBackend {
  public:
-  // Collective. Throws UsageError when MPI numbers this process otherwise, TimeoutError naming a member that
-  // does not come.
+  // Collective. Throws UsageError if MPI numbers this process otherwise, and TimeoutError naming a member
+  // that does not arrive.
   explicit MpiBackend(const BackendRequest& request);
 
   EngineTraits traits() const override { return kMpiTraits; }
@@ -45,7 +44,7 @@ class MpiBackend final : public RequestBackend {
   Work start(RequestCall&& call, Duration timeout, bool caller_waits) override;
   Work start_send(const at::Tensor& tensor, int destination, int tag) override;
   Work start_receive(const at::Tensor& tensor, int source, int tag) override;
-  // `start` and, when MPI is done, `conclude` run on the MPI thread.
+  // Starts an operation. `start` and, after its completion, `conclude` run on the MPI thread.
   Work post(c10d::OpType type, const std::string& what, OperationMemory&& memory, Duration limit,
             std::function<MPI_Request()> start, std::function<void()> conclude = {});
 
@@ -70,7 +69,7 @@ class MpiWork final : public BackgroundWork {
     if (!completed_) throw CancelledError(what_ + " was aborted");
     return true;
   }
-  // Ends waits for it. MPI keeps the request, and the task its memory.
+  // Ends waits for the operation. MPI keeps the request, and the task its memory.
   void abort() override {
     const std::lock_guard lock(mutex_);
     aborted_ = true;
@@ -83,14 +82,14 @@ class MpiWork final : public BackgroundWork {
   bool aborted_ = false;  // protected by c10d::Work's mutex_
 };
 
-// The bytes of each piece of an input or output.
+// Bytes of each piece of an input or output.
 using PieceBytes = std::vector<std::uint64_t>;
 
 std::uint64_t sum_of(const PieceBytes& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
 }
 
-// A collective as MPI takes it: pieces lie side by side.
+// A collective in MPI's form: pieces are adjacent in memory.
 struct Collective {
   OperationKind kind = OperationKind::barrier;
   at::ScalarType type = at::kByte;
@@ -99,16 +98,16 @@ struct Collective {
   bool at_root = false;
   std::byte* from = nullptr;
   std::byte* to = nullptr;
-  bool in_place = false;  // this rank's own part is where the operation puts it
+  bool in_place = false;  // this rank's input is already at its place in the result
   PieceBytes in = {};
   PieceBytes out = {};
-  // Of all_to_all, in MPI's elements; MPI reads them until the operation has ended.
+  // For all_to_all, in MPI's elements; MPI reads them until the operation has ended.
   std::vector<int> in_counts = {}, in_begins = {}, out_counts = {}, out_begins = {};
-  // What is copied to results when MPI is done.
+  // Tensors to copy to the results after MPI has completed.
   std::vector<DenseTensor> rows = {};
 };
 
-// Where the pieces begin if they lie side by side; else null, as where all are empty.
+// Returns the start of pieces that are adjacent in memory; null if they are not, or if all are empty.
 std::byte* side_by_side(const Pieces& pieces, const PieceBytes& bytes) {
   if (pieces.contiguous()) return pieces.base;
   std::byte* begin = nullptr;
@@ -122,7 +121,7 @@ std::byte* side_by_side(const Pieces& pieces, const PieceBytes& bytes) {
   return begin;
 }
 
-// Returns a copy of the pieces side by side, which `memory` keeps.
+// Returns a contiguous copy of the pieces, owned by `memory`.
 std::byte* copied(const Pieces& pieces, const PieceBytes& bytes, OperationMemory& memory) {
   const at::Tensor copy = at::empty({static_cast<std::int64_t>(sum_of(bytes))}, at::kByte);
   memory.alive.push_back(copy);
@@ -136,7 +135,7 @@ std::byte* copied(const Pieces& pieces, const PieceBytes& bytes, OperationMemory
   return begin;
 }
 
-// Returns memory side by side for results that do not lie so, to which it is copied at the end.
+// Returns a contiguous buffer for results that are not adjacent; it is copied to them at the end.
 std::byte* memory_for_results(Collective& collective, OperationMemory& memory) {
   const auto width = c10::elementSize(collective.type);
   const at::Tensor all =
@@ -170,7 +169,7 @@ bool is_in_place(const Collective& what, int rank) {
   }
 }
 
-// `call` gets what has to be copied.
+// Converts a call to MPI's form. `call` keeps the copies that this needs.
 Collective collective_of(RequestCall& call, int rank, int ranks) {
   const CollectiveRequest& request = call.request;
   Collective result{.kind = request.kind,
@@ -192,13 +191,13 @@ Collective collective_of(RequestCall& call, int rank, int ranks) {
   if (result.from == nullptr && !request.input.contiguous())
     result.from = copied(request.input, result.in, call.memory);
   result.in_place = is_in_place(result, rank);
-  // MPI forbids that what it reads and what it writes overlap.
+  // MPI forbids overlapping input and output.
   if (result.from != nullptr && result.to != nullptr && !result.in_place && overlap(result))
     result.from = copied(request.input, result.in, call.memory);
   return result;
 }
 
-// Bytes of a type in MPI's elements.
+// Converts the bytes of a type to a number of MPI's elements.
 int count_of(std::uint64_t bytes, std::size_t width, const ElementType& type) {
   const std::uint64_t count = bytes / width * static_cast<unsigned>(type.per_element);
   if (count > std::numeric_limits<int>::max())
@@ -206,7 +205,7 @@ int count_of(std::uint64_t bytes, std::size_t width, const ElementType& type) {
   return static_cast<int>(count);
 }
 
-// On the MPI thread.
+// Starts all_to_all. On the MPI thread.
 MPI_Request begin_exchange(Collective& what, const ElementType& type, MPI_Comm communicator) {
   const auto split = [&](const PieceBytes& pieces, std::vector<int>& counts, std::vector<int>& begins) {
     std::uint64_t begin = 0;
@@ -225,7 +224,7 @@ MPI_Request begin_exchange(Collective& what, const ElementType& type, MPI_Comm c
   return request;
 }
 
-// On the MPI thread.
+// Starts an operation. On the MPI thread.
 MPI_Request begin(Collective& what, MPI_Comm communicator) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (what.kind == OperationKind::barrier) {
@@ -236,7 +235,7 @@ MPI_Request begin(Collective& what, MPI_Comm communicator) {
   const ElementType type = element_type(what.type, adds);
   if (what.kind == OperationKind::all_to_all) return begin_exchange(what, type, communicator);
   const MPI_Op op = adds ? reduction(what.reduction, what.type) : MPI_OP_NULL;
-  // Of one piece; lists have pieces of one size.
+  // Bytes of one piece; all pieces of a list have one size.
   const std::uint64_t bytes = std::min(what.in.front(), what.out.front());
   const int count = count_of(bytes, c10::elementSize(what.type), type);
   const void* const from = what.in_place ? MPI_IN_PLACE : what.from;
@@ -275,12 +274,12 @@ MPI_Request begin(Collective& what, MPI_Comm communicator) {
   return request;
 }
 
-// Of a dense CPU tensor. On the MPI thread.
+// Returns the number of MPI's elements of a dense CPU tensor. On the MPI thread.
 int count_of(const at::Tensor& tensor, const ElementType& type) {
   return count_of(tensor.nbytes(), tensor.itemsize(), type);
 }
 
-// MPI makes a communicator without a deadline, so it begins when all members are known to be there.
+// Waits for all members, because MPI makes a communicator without a deadline.
 void wait_for_members(const BackendRequest& request) {
   const auto key = [](int rank) { return str("mpi/", rank); };
   const Deadline deadline = Deadline::after(request.timeout);
@@ -298,8 +297,9 @@ void wait_for_members(const BackendRequest& request) {
   }
 }
 
-// Otherwise MPI would make a job of this rank alone. Ranks of one host that do so at the same time disturb
-// each other, and MPI's messages then say nothing of the cause.
+// Returns whether MPI's launcher started this process. Otherwise MPI would make a job of this rank alone.
+// Ranks of one host that do so at the same time disturb each other, and MPI's messages then do not name the
+// cause.
 bool was_started_by_launcher_of_mpi() {
   constexpr std::array kRankVariables = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
   return std::any_of(kRankVariables.begin(), kRankVariables.end(),
@@ -327,7 +327,7 @@ MpiBackend::MpiBackend(const BackendRequest& request)
   if (request.store) wait_for_members(request);
   std::vector<int> ranks;
   for (int rank = 0; rank < request.size; ++rank) ranks.push_back(world_rank(rank));
-  // The same number on all members, and another for every group that overlaps.
+  // The same number on all members, and another one for every overlapping group.
   const int tag = static_cast<int>(std::hash<std::string>()(request.group_name) % 30000);
   runtime.run([&] {
     MPI_Group world = MPI_GROUP_NULL;
@@ -348,7 +348,7 @@ MpiBackend::Work MpiBackend::post(OpType type, const std::string& what, Operatio
       getRank(), type, std::make_shared<const OperationMemory>(std::move(memory)), limit,
       str(what, ", sequence ", sequence_++, ", on rank ", getRank(), " of ", getSize(), " (mpi)"));
   auto task = std::make_shared<Task>();
-  // What `start` captured, the backend included, stays as long as MPI may use it; the Work keeps the tensors.
+  // `start`, with the backend that it captured, lives as long as MPI may use it; the Work keeps the tensors.
   task->start = [self = c10::intrusive_ptr<MpiBackend>::reclaim_copy(this), start = std::move(start)] {
     return std::vector<MPI_Request>{start()};
   };

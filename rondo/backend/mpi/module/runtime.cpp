@@ -278,7 +278,8 @@ void Runtime::loop() {
       changed_.wait_for(lock, kNap);
     }
   }
-  // Finalizing waits for all ranks. After a failure they may never come; mpirun then ends the job instead.
+  // MPI_Finalize waits for all ranks. After a failure they may never call it; mpirun then ends the job
+  // instead.
   if (!failed_ && active_.empty()) MPI_Finalize();
 }
 

@@ -17,39 +17,41 @@
 
 namespace rondo::mpi {
 
-// MPI's name of an element type; float16 and bfloat16, which MPI does not have, are types of our own. Types
-// that cannot be reduced are sent as bytes (`reduces` false; `per_element` then counts MPI elements). Throws
-// UsageError for others. On the MPI thread.
+// MPI's datatype for an element type. float16 and bfloat16, which MPI lacks, are custom datatypes. Types that
+// cannot be reduced are sent as bytes (`reduces` false; `per_element` then counts MPI elements). Throws
+// UsageError for other types. On the MPI thread.
 struct ElementType {
   MPI_Datatype type;
   int per_element = 1;
 };
 ElementType element_type(at::ScalarType type, bool reduces);
 
-// MPI's operation; SUM for an average, which the caller divides. Throws UsageError for what MPI cannot.
+// Returns MPI's reduction; SUM for an average, which the caller divides. Throws UsageError for unsupported
+// reductions.
 MPI_Op reduction(Reduction reduction, at::ScalarType type);
 
-// One asynchronous operation: starts MPI requests, and is done when all of them are.
+// An asynchronous operation that starts MPI requests and completes when all of them do.
 struct Task {
   std::function<std::vector<MPI_Request>()> start;  // on the MPI thread
   std::function<void(std::exception_ptr)> done;     // on the MPI thread, once
   std::vector<MPI_Request> requests = {};
 };
 
-// MPI of this process. One thread makes every call of it, MPI_Init included, so that any MPI will do
-// (MPI_THREAD_FUNNELED). It sleeps while nothing is under way, and else tests requests: spinning at first,
-// then giving way to others, as a computation may need the core.
+// MPI in this process. One thread makes every MPI call, MPI_Init included, so MPI_THREAD_FUNNELED suffices.
+// It sleeps while no operation is in flight; otherwise it tests requests, spinning at first and then yielding
+// the core to computations.
 class Runtime {
  public:
-  // The one of this process: MPI can be initialised once. Throws UsageError when it cannot be.
+  // Returns the runtime of this process; MPI can be initialised once. Throws UsageError if initialisation
+  // fails.
   static Runtime& instance();
   ~Runtime();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Any thread. Tasks start in the order in which they are posted.
+  // Posts a task. Tasks start in the order in which they are posted. Any thread.
   void post(std::shared_ptr<Task> task);
-  // Runs `call` on the MPI thread and returns when it has; its exception is thrown here.
+  // Runs `call` on the MPI thread and blocks until it returns; rethrows its exception.
   void run(const std::function<void()>& call);
 
  private:
@@ -63,8 +65,8 @@ class Runtime {
   std::deque<std::shared_ptr<Task>> posted_;
   bool stopping_ = false;
   bool ready_ = false;
-  std::list<std::shared_ptr<Task>> active_;  // of the MPI thread
-  bool failed_ = false;                      // of the MPI thread
+  std::list<std::shared_ptr<Task>> active_;  // used by the MPI thread only
+  bool failed_ = false;                      // used by the MPI thread only
   std::string init_error_;
   int rank_ = 0;
   int size_ = 1;

@@ -1,5 +1,5 @@
-// The module rondo_nccl.so: c10d's ProcessGroupNCCL as an engine. Compiled with USE_C10D_NCCL where libtorch
-// has CUDA and the headers of NCCL and CUDA are found; no other file sees them.
+// The module rondo_nccl.so: c10d's ProcessGroupNCCL as an engine. Compiled with USE_C10D_NCCL if libtorch has
+// CUDA and the headers of NCCL and CUDA are found; no other file sees them.
 #include <dlfcn.h>
 #include <nccl.h>
 #include <torch/csrc/cuda/nccl.h>
@@ -22,21 +22,21 @@ NcclVersion version_of_libtorch() {
           static_cast<int>(version & 0xffff)};
 }
 
-// `otherwise` where libtorch carries NCCL inside itself.
+// Returns the version of the loaded library, or `otherwise` if NCCL is linked into libtorch statically.
 NcclVersion version_of_library(const NcclVersion& otherwise) {
   const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
   int code = 0;
   return ask != nullptr && ask(&code) == 0 ? nccl_version_of(code) : otherwise;
 }
 
-// A process group that a DeviceWatch may abort while operations are under way. By default libtorch's watchdog
-// would then end the process, as TORCH_NCCL_ASYNC_ERROR_HANDLING says.
+// A process group that a DeviceWatch may abort with operations in flight. By default libtorch's watchdog
+// would then end the process, see TORCH_NCCL_ASYNC_ERROR_HANDLING.
 class AbortableProcessGroup final : public c10d::ProcessGroupNCCL {
  public:
   AbortableProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                         const c10::intrusive_ptr<Options>& options)
       : ProcessGroupNCCL(store, rank, size, options) {
-    asyncErrorHandling_ = c10d::CleanUpOnly;  // before the first operation, at which the watchdog looks
+    asyncErrorHandling_ = c10d::CleanUpOnly;  // before the first operation, when the watchdog reads it
   }
 };
 
@@ -49,7 +49,7 @@ c10::intrusive_ptr<c10d::Backend> make_process_group(const BackendRequest& reque
     throw UsageError(str("backend nccl: ", mismatch));
   if (!torch::cuda::is_available()) throw UsageError("backend nccl: libtorch sees no GPU on this host");
   auto options = ProcessGroupNCCL::Options::create();
-  // The watch names ranks, so it is the first to give up.
+  // The watch names ranks, so its deadline is earlier.
   options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout) + kDeviceGrace;
   options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
   options->group_name = request.group_name;
