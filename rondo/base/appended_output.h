@@ -28,7 +28,7 @@ class AppendedOutput {
  private:
   void open();
 
-  std::filesystem::path named_;  // the path as the user gave it
+  std::filesystem::path named_;   // the path as the user gave it
   std::filesystem::path target_;  // for a regular file, the path after links are resolved
   bool is_stream_ = false;
   int descriptor_ = -1;

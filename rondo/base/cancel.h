@@ -25,7 +25,7 @@ class CancelToken {
 // Limits of a blocking call.
 struct Wait {
   Deadline deadline = Deadline::never();  // time after which the call throws TimeoutError
-  const CancelToken* cancel = nullptr;  // not owned; may be null
+  const CancelToken* cancel = nullptr;    // not owned; may be null
 };
 
 }  // namespace rondo

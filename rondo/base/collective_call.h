@@ -7,10 +7,10 @@ namespace rondo {
 // Calls of the library that all ranks make together. Each collective operation carries the call that it
 // belongs to, so that an error about ranks in different calls names both.
 enum class CollectiveCall : std::uint8_t {
-  none,  // no such call, or an operation that the user's code starts
+  none,            // no such call, or an operation that the user's code starts
   prepare,         // Strategy::prepare
   fit,             // Trainer::fit
-  train_step,  // step of a trainer or a strategy
+  train_step,      // step of a trainer or a strategy
   train_on_batch,  // Trainer::train_on_batch
   evaluate,        // Trainer::evaluate
   predict,         // Trainer::predict
@@ -19,12 +19,12 @@ enum class CollectiveCall : std::uint8_t {
   restore,         // Trainer::restore
   load_weights,    // Trainer::load_weights
   weights,         // Trainer::weights
-  put_weights,  // set the weights of a strategy
-  show_weights,  // unsharded weights of a strategy
-  weights_of,  // weights of a prepared model, by name
-  hand_over,  // transfer of the training state to other ranks after a rebuild
+  put_weights,     // set the weights of a strategy
+  show_weights,    // unsharded weights of a strategy
+  weights_of,      // weights of a prepared model, by name
+  hand_over,       // transfer of the training state to other ranks after a rebuild
   rebuild,         // Context::rebuild
-  replicate,  // replication of a state to other ranks' memory
+  replicate,       // replication of a state to other ranks' memory
   save_loop,       // rondo::save
   load_loop,       // rondo::load
 };

@@ -19,7 +19,7 @@ class RandomStream {
 
   static constexpr result_type min() { return 0; }           // the smallest draw
   static constexpr result_type max() { return UINT32_MAX; }  // the largest draw
-  result_type operator()();  // returns the next 32 random bits
+  result_type operator()();                                  // returns the next 32 random bits
 
   // Returns a uniform value in [0, bound) without modulo bias. `bound` must be positive.
   std::uint64_t below(std::uint64_t bound);

@@ -38,7 +38,7 @@ class Deadline {
 
   // whether the deadline has passed
   bool passed() const { return at_ != TimePoint::max() && Clock::now() >= at_; }
-  bool is_never() const { return at_ == TimePoint::max(); }                       // whether this is never()
+  bool is_never() const { return at_ == TimePoint::max(); }  // whether this is never()
   TimePoint at() const { return at_; }  // the point in time; TimePoint::max() for never()
   // Returns the deadline moved by `duration`. Returns never() for never() or if the result does not fit
   // Clock.

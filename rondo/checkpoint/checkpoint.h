@@ -39,7 +39,7 @@ struct TrainingState {
   // For loading: the local shards of tensors of `model` that this rank holds only partly; the optimizers
   // update these instead. Empty: all tensors are complete.
   std::vector<Shard> shards = {};
-  std::vector<NamedOptimizer> optimizers;  // optimizers over parameters in `model`
+  std::vector<NamedOptimizer> optimizers;      // optimizers over parameters in `model`
   std::vector<at::Tensor> random_states = {};  // random_state() of every rank, in rank order; may be empty
   // Communication state of every rank (error feedback), in rank order, by name; may be empty.
   RankStates communication_states = {};
@@ -85,10 +85,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 // model-00002-of-00004.safetensors and optimizer-00002-of-00004.safetensors.
 struct CheckpointPart {
   std::vector<Shard> model = {};
-  std::vector<Shard> optimizer = {};  // named "optimizer/PARAMETER/exp_avg"
+  std::vector<Shard> optimizer = {};               // named "optimizer/PARAMETER/exp_avg"
   std::map<std::string, std::string> shared = {};  // further names of tensors; set in one part only
-  int number = 0;  // number of the part, from 0
-  int count = 1;  // number of parts
+  int number = 0;                                  // number of the part, from 0
+  int count = 1;                                   // number of parts
 };
 
 // Writes and syncs the files of a part into CheckpointWriter::directory() of the committing rank. Returns

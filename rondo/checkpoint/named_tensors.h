@@ -21,7 +21,7 @@ namespace rondo {
 
 // A tensor with its name.
 struct NamedTensor {
-  std::string name;  // dotted name, as in the model
+  std::string name;   // dotted name, as in the model
   at::Tensor tensor;  // reference to the model's tensor
 };
 
@@ -48,7 +48,7 @@ std::map<std::string, std::string> shared_names(
 // other groups, instead of mixing up the states silently.
 struct OptimizerSnapshot {
   nlohmann::json description;  // type; options and parameter names of each group; counters of each parameter
-  NamedTensors tensors;  // "NAME/PARAMETER/exp_avg"; references to the optimizer's tensors
+  NamedTensors tensors;        // "NAME/PARAMETER/exp_avg"; references to the optimizer's tensors
 };
 
 }  // namespace rondo

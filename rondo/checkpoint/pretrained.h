@@ -14,7 +14,7 @@ namespace rondo {
 // Report of load_pretrained(): tensors not found and tensors not used.
 struct PretrainedReport {
   std::vector<std::string> missing_parts;  // optional parts that kept their previous weights
-  std::vector<std::string> unused;  // tensors of the file that the model lacks
+  std::vector<std::string> unused;         // tensors of the file that the model lacks
 };
 
 // Copies the tensors of the safetensors file `path` into `model`, converting floating-point types. Changes
@@ -30,7 +30,7 @@ PretrainedReport load_pretrained(const std::filesystem::path& path, const NamedT
 // empty `to` skips the tensors.
 struct RenameRule {
   std::string from;  // pattern for names in the file
-  std::string to;  // name in the model
+  std::string to;    // name in the model
 
   auto operator<=>(const RenameRule&) const = default;
 };
@@ -47,11 +47,11 @@ struct WeightsMatch {
 
 // Result of matching a file with a model under rename rules.
 struct WeightsReport {
-  std::vector<WeightsMatch> loaded;  // name in the model, name in the file
-  std::vector<std::string> missing;  // tensors of the model that the file lacks
-  std::vector<std::string> left_over;  // tensors of the file that the model lacks
+  std::vector<WeightsMatch> loaded;        // name in the model, name in the file
+  std::vector<std::string> missing;        // tensors of the model that the file lacks
+  std::vector<std::string> left_over;      // tensors of the file that the model lacks
   std::vector<WeightsMatch> other_shapes;  // tensors whose shapes or types differ
-  std::vector<std::string> idle_rules;  // rules that match no tensor of the file
+  std::vector<std::string> idle_rules;     // rules that match no tensor of the file
 
   // Returns whether every tensor of both was loaded or skipped by a rule, and every rule has matched.
   bool is_complete() const;

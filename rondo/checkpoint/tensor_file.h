@@ -21,7 +21,7 @@ struct StoredTensor {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> sizes;  // shape of the full tensor
-  std::vector<Shard> pieces;  // pieces with values: read-only views of mapped files
+  std::vector<Shard> pieces;        // pieces with values: read-only views of mapped files
 
   // Returns the elements of `address` and reads no others: a view if one piece contains exactly these
   // elements, else a new tensor assembled from pieces.
@@ -88,7 +88,7 @@ SafetensorsWriter::Unsynced write_shards(const std::filesystem::path& path, cons
                                          const std::map<std::string, std::string>& shared = {});
 
 struct FileShards {
-  std::vector<Shard> shards;  // values are read-only views of the mapped file
+  std::vector<Shard> shards;                  // values are read-only views of the mapped file
   std::map<std::string, std::string> shared;  // as in write_shards()
 };
 // Maps the content of a safetensors file; tensors without an address are full tensors. Throws DataError.

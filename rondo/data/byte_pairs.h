@@ -11,7 +11,7 @@ namespace rondo {
 // Division of a text into words before pairs are merged.
 struct WordCutting {
   enum class Style {
-    none,  // the whole text is one word (Llama 2)
+    none,     // the whole text is one word (Llama 2)
     gpt2,     // GPT-2's regular expression
     tiktoken  // the regular expression of GPT-4, Llama 3 and Qwen 2
   };
@@ -65,7 +65,7 @@ class BytePairs {
   WordCutting cutting_;
   bool byte_level_ = true;
   bool ignores_merges_ = false;  // a word that is a token is not split
-  bool adds_space_ = false;  // byte-level: adds a space before a text without one
+  bool adds_space_ = false;      // byte-level: adds a space before a text without one
   enum class Mark {
     never,
     first,
@@ -73,12 +73,12 @@ class BytePairs {
   } marks_ = Mark::never;  // character tokenizers: where the space mark is added before texts
   std::int32_t unknown_ = -1;
   std::int64_t size_ = 0;
-  Index index_;  // tokens as written in the file
+  Index index_;                                      // tokens as written in the file
   std::unordered_map<std::uint64_t, Merge> merges_;  // key: the two tokens
-  std::vector<std::string> texts_;  // bytes of each token
+  std::vector<std::string> texts_;                   // bytes of each token
   Special special_;
-  bool normalizes_ = false;  // normalizes to NFC after `special_` are split off
-  Special special_normalized_;  // special tokens that are searched after normalization
+  bool normalizes_ = false;          // normalizes to NFC after `special_` are split off
+  Special special_normalized_;       // special tokens that are searched after normalization
   std::vector<std::int32_t> bytes_;  // token of each byte; -1: none
 };
 

@@ -62,8 +62,8 @@ class TableDataset final : public Dataset, public DataFiles {
   }
 
  private:
-  CsvTable table_;  // without the features
-  std::vector<float> features_;  // standardised, rows x columns
+  CsvTable table_;                    // without the features
+  std::vector<float> features_;       // standardised, rows x columns
   std::vector<std::int64_t> starts_;  // first row of each file, then the number of rows
   DatasetInfo info_;
 };

@@ -13,9 +13,9 @@ namespace rondo {
 
 // A table of numbers with a class, or a number to predict, for each row.
 struct CsvTable {
-  std::vector<std::string> columns;  // feature names: from the header, or "column 0" ...
+  std::vector<std::string> columns;      // feature names: from the header, or "column 0" ...
   std::vector<std::string> class_names;  // label texts; class i is class_names[i]
-  std::vector<double> features;  // rows x columns, row-major
+  std::vector<double> features;          // rows x columns, row-major
   // class of each row, -100 without a label column; empty if `numbers` is used
   std::vector<std::int64_t> labels;
   std::vector<float> numbers;  // numbers to predict, instead of labels
@@ -26,7 +26,7 @@ struct CsvTable {
 enum class CsvLabels {
   classes,
   numbers,  // any finite numbers
-  none,  // no label: all columns are features
+  none,     // no label: all columns are features
 };
 
 // Parses a whole file. The delimiter is the one of comma, tab and semicolon that divides the first lines most

@@ -228,7 +228,7 @@ namespace {
 // Quality of a delimiter on the first records.
 struct Division {
   std::int64_t alike = 0;  // number of records with as many fields as the first
-  double numbers = 0;  // share of all fields that are numbers
+  double numbers = 0;      // share of all fields that are numbers
   auto operator<=>(const Division&) const = default;
 };
 

@@ -47,8 +47,8 @@ char guess_delimiter(std::string_view text);
 
 // Content of the first row of a table.
 enum class FirstRow {
-  names,  // column names
-  values,  // values, like the rows below
+  names,    // column names
+  values,   // values, like the rows below
   unclear,  // neither: an error
 };
 

@@ -20,7 +20,7 @@ struct KnownData {
   // csv, regression: mean of every feature. A table with exactly these columns and no label is accepted.
   std::vector<double> mean = {};
   std::vector<double> deviation = {};  // csv, regression: deviation of every feature
-  std::string source = {};  // file with these properties, for errors
+  std::string source = {};             // file with these properties, for errors
 };
 
 // Returns the owner of the known properties for errors: "the model", with its file if known.
@@ -67,11 +67,11 @@ struct DataOptions {
   // number of targets, the token after each.
   std::int64_t context = 128;
   std::string vocabulary_file = {};  // for BERT models: path of vocab.txt
-  bool lower_case = true;  // for BERT models: whether the vocabulary is lower-case
+  bool lower_case = true;            // for BERT models: whether the vocabulary is lower-case
   // Seed of the random choices of every epoch: crops of images, hidden tokens of masked_text.
   std::uint64_t seed = 0;
   KindOptions of_kind = {};  // options of each kind
-  KnownData known = {};  // properties that a trained model requires
+  KnownData known = {};      // properties that a trained model requires
 };
 
 // Returns the kinds that open_data() accepts with their options on the command line, sorted by name. Needs no

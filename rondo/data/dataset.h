@@ -30,14 +30,13 @@ struct Batch {
 
 // Description of a data set, sufficient to choose and size a model for it.
 struct DatasetInfo {
-  std::string kind;                       // "text", "idx", "cifar10", "cifar100", "csv", ...
+  std::string kind;    // "text", "idx", "cifar10", "cifar100", "csv", ...
   std::string source;  // path that it was opened from
   // shape of one sample: {context}, {channels, height, width}, {features} or for BERT {3, context}
   std::vector<std::int64_t> input_shape;
-  std::int64_t classes = 0;  // number of classes, or vocabulary size
-  std::int64_t targets_per_sample = 1;  // predictions per sample: the context length for text
-  std::vector<std::string> class_names =
-      {};  // csv, labelled_text: class names in the file; else empty
+  std::int64_t classes = 0;                   // number of classes, or vocabulary size
+  std::int64_t targets_per_sample = 1;        // predictions per sample: the context length for text
+  std::vector<std::string> class_names = {};  // csv, labelled_text: class names in the file; else empty
   // Unit of throughput: "tokens" or "samples". A sample has targets_per_sample tokens.
   std::string unit = "samples";
   std::int64_t vocabulary = 0;  // labelled_text, masked_text: size of the tokenizer's vocabulary

@@ -202,8 +202,7 @@ bool is_hidden(const fs::path& path) { return path.filename().string().starts_wi
 // Image files below a folder.
 struct FoundImages {
   std::vector<std::string> files;  // sorted, because the directory order differs between file systems
-  std::map<std::string, std::int64_t>
-      others;  // number of images in unsupported formats, by extension
+  std::map<std::string, std::int64_t> others;  // number of images in unsupported formats, by extension
 };
 
 FoundImages images_below(const fs::path& folder) {

@@ -80,11 +80,11 @@ class Loader::Prefetcher {
 
   const Loader& loader_;  // its dataset, options, indices and epoch do not change while this object lives
   const std::int64_t end_;
-  std::mutex mutex_;  // protects everything below except the threads
-  std::condition_variable room_;  // for threads: a batch may be claimed, or stop
+  std::mutex mutex_;               // protects everything below except the threads
+  std::condition_variable room_;   // for threads: a batch may be claimed, or stop
   std::condition_variable ready_;  // for the consumer: a batch is finished
   std::int64_t claimed_;           // next batch to claim
-  std::int64_t wanted_;  // next batch to return
+  std::int64_t wanted_;            // next batch to return
   bool stopping_ = false;
   std::map<std::int64_t, Result> finished_;
   std::vector<std::thread> threads_;

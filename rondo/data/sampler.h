@@ -29,9 +29,9 @@ class Sampler {
 
 // Options of a DistributedSampler.
 struct DistributedSamplerOptions {
-  int rank = 0;  // rank of the reader
+  int rank = 0;            // rank of the reader
   int world_size = 1;      // number of readers
-  bool shuffle = true;  // a different order in every epoch
+  bool shuffle = true;     // a different order in every epoch
   std::uint64_t seed = 0;  // seed of the order; equal on all ranks
   // If the number of samples does not divide evenly: true drops the tail, false repeats samples from the
   // head.

@@ -36,7 +36,7 @@ class TextCorpus final : public TokenSource {
 
  private:
   std::vector<MappedInput> files_;
-  std::vector<std::size_t> starts_;  // start of each file in the whole text, then the end of the last
+  std::vector<std::size_t> starts_;   // start of each file in the whole text, then the end of the last
   std::vector<std::int32_t> tokens_;  // with a tokenizer: used instead of files_
   std::int64_t vocabulary_ = 256;
 };

@@ -20,7 +20,7 @@ namespace rondo {
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  virtual std::int64_t size() const = 0;  // number of tokens
+  virtual std::int64_t size() const = 0;        // number of tokens
   virtual std::int64_t vocabulary() const = 0;  // number of different tokens
   // Copies the tokens from `offset` on. offset + tokens.size() must be at most size(). Throws DataError for a
   // token beyond the vocabulary.
@@ -32,8 +32,8 @@ class TokenSource {
 
 // Division of a source into samples, and the description of these.
 struct WindowForm {
-  std::string kind;  // kind of the data, as in data_kinds()
-  std::string source;  // path that was opened
+  std::string kind;          // kind of the data, as in data_kinds()
+  std::string source;        // path that was opened
   std::int64_t context = 0;  // number of tokens of a sample
   // Token after every document, if the token following it is not to be predicted: that target is -100, which
   // losses ignore.
@@ -80,7 +80,7 @@ struct TokenDescription {
   std::string type = "uint16";  // or "uint32", little-endian, without a header
   std::int64_t vocabulary = 0;
   std::optional<std::int64_t> end_of_document = {};  // token after every document
-  std::string tokenizer = {};  // description of the tokenizer, for people
+  std::string tokenizer = {};                        // description of the tokenizer, for people
   std::int64_t documents = 0;
   std::vector<Shard> shards = {};  // in reading order
 };
@@ -110,7 +110,7 @@ class TokenFiles final : public TokenSource {
  private:
   std::vector<MappedInput> files_;
   std::vector<std::int64_t> starts_;  // first token of each file, then the end of the last
-  std::size_t width_;  // bytes per token
+  std::size_t width_;                 // bytes per token
   std::int64_t vocabulary_;
 };
 

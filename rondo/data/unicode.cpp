@@ -126,7 +126,7 @@ constexpr char32_t kLeadCount = 19, kVowelCount = 21, kTrailCount = 28;
 constexpr char32_t kSyllableCount = kLeadCount * kVowelCount * kTrailCount;
 
 constexpr char32_t kFirstComposed = 0xC0;  // the first character with a decomposition
-constexpr char32_t kFirstMark = 0x300;  // text below it is already normalized
+constexpr char32_t kFirstMark = 0x300;     // text below it is already normalized
 
 bool is_within(char32_t character, char32_t first, char32_t count) {
   return character >= first && character - first < count;

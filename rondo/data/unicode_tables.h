@@ -19,9 +19,9 @@ struct Several {
   char32_t from, to[3];  // padded with 0
 };
 
-extern const std::span<const Range> removed;  // control characters, U+0000 and U+FFFD
-extern const std::span<const Range> spaces;  // all white space
-extern const std::span<const Range> accents;  // combining marks, removed together with accents
+extern const std::span<const Range> removed;      // control characters, U+0000 and U+FFFD
+extern const std::span<const Range> spaces;       // all white space
+extern const std::span<const Range> accents;      // combining marks, removed together with accents
 extern const std::span<const Range> punctuation;  // each is a separate word
 extern const std::span<const Single> lowered_to_one;
 extern const std::span<const Several> lowered_to_several;

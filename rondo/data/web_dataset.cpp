@@ -399,7 +399,7 @@ class ShardedImages final : public EncodedImages {
   std::vector<std::int64_t> starts_;
   std::vector<Sample> samples_;
   std::int64_t classes_ = 0;
-  std::size_t skipped_ = 0;  // number of members without a sample
+  std::size_t skipped_ = 0;                 // number of members without a sample
   std::vector<std::string> skipped_names_;  // the first of them
 };
 

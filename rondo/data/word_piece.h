@@ -45,7 +45,7 @@ class WordPiece {
   std::int64_t separator() const { return separator_; }  // [SEP]
   std::int64_t padding() const { return padding_; }      // [PAD]
   std::int64_t mask() const { return mask_; }            // [MASK]
-  bool is_special(std::int64_t id) const;  // whether `id` is one of the five special tokens
+  bool is_special(std::int64_t id) const;                // whether `id` is one of the five special tokens
 
  private:
   struct Hash {
@@ -67,9 +67,9 @@ class WordPiece {
 // A sample for BERT: [CLS] first [SEP], or [CLS] first [SEP] second [SEP], padded to a fixed length. The
 // length is the same in every batch, so that no result depends on the other samples of a batch.
 struct BertSample {
-  std::int64_t* tokens;  // token numbers
+  std::int64_t* tokens;       // token numbers
   std::int64_t* token_types;  // 0 or 1
-  std::int64_t* mask;  // 1 for tokens, 0 for padding
+  std::int64_t* mask;         // 1 for tokens, 0 for padding
 };
 // Writes `length` values to each of the three arrays. Truncates texts that are too long at their ends: first
 // the longer one, until both are equally long. `length` must be at least 3 (5 with a second text). An empty

@@ -12,8 +12,8 @@ namespace rondo::env {
 struct Cluster {
   std::vector<std::string> workers;  // addresses "host:port"; the chief (or master) comes first
   std::vector<std::string> servers;  // addresses of the tasks with role ps
-  bool is_server = false;  // role of this process
-  int index = 0;  // index of this process among the workers or among the servers
+  bool is_server = false;            // role of this process
+  int index = 0;                     // index of this process among the workers or among the servers
 };
 
 // Parses TF_CONFIG; empty if it is not set or describes a single process. Throws UsageError naming the

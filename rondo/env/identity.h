@@ -21,23 +21,23 @@ struct Origin {
 // launchers omit are optional; rondo::init then derives them by comparing host names.
 struct Identity {
   int rank = 0;                         // from 0 to world_size - 1
-  int world_size = 1;  // number of processes of the job
-  std::optional<int> local_rank;  // rank among this host's processes
+  int world_size = 1;                   // number of processes of the job
+  std::optional<int> local_rank;        // rank among this host's processes
   std::optional<int> local_world_size;  // number of this job's processes on this host
   std::optional<int> node_rank;         // number of this host
-  std::optional<int> num_nodes;  // number of hosts of the job
+  std::optional<int> num_nodes;         // number of hosts of the job
   std::string role = "default";         // "worker", "ps", ...; torchrun's --role
-  int role_rank = 0;  // rank among the processes of this role
-  int role_world_size = 1;  // number of processes with this role
-  int num_ps = 0;  // number of parameter servers among the ranks, from TF_CONFIG
+  int role_rank = 0;                    // rank among the processes of this role
+  int role_world_size = 1;              // number of processes with this role
+  int num_ps = 0;                       // number of parameter servers among the ranks, from TF_CONFIG
   std::string host;                     // name of this host
-  std::string master_addr;  // host on which rank 0 listens; empty only if init_method is not env://
-  int master_port = 29500;  // default: see default_port()
-  std::string run_id;  // equal on all ranks of a job, different between jobs; may be empty
-  int restart_count = 0;  // number of restarts of the job's workers
+  std::string master_addr;        // host on which rank 0 listens; empty only if init_method is not env://
+  int master_port = 29500;        // default: see default_port()
+  std::string run_id;             // equal on all ranks of a job, different between jobs; may be empty
+  int restart_count = 0;          // number of restarts of the job's workers
   std::string launcher = "none";  // source of the rank: "flag", "rondo", "torchrun", "slurm", ...
   std::vector<std::string> sources_seen;  // sources that provided anything, highest precedence first
-  std::map<Field, Origin> origins;  // origin of each field that was found or derived
+  std::map<Field, Origin> origins;        // origin of each field that was found or derived
 
   // Returns the variable of a field: "RANK", "SLURM_PROCID", ...; "default" if no source provided it.
   std::string origin(Field field) const;
@@ -48,12 +48,12 @@ struct Identity {
 struct Overrides {
   // Fields of the same name in Identity; empty: not given.
   std::optional<int> rank;
-  std::optional<int> world_size;  // empty: not given
-  std::optional<int> local_rank;  // empty: not given
+  std::optional<int> world_size;        // empty: not given
+  std::optional<int> local_rank;        // empty: not given
   std::optional<int> local_world_size;  // empty: not given
-  std::optional<int> node_rank;  // empty: not given
-  std::optional<int> num_nodes;  // empty: not given
-  std::optional<std::string> role;  // empty: not given
+  std::optional<int> node_rank;         // empty: not given
+  std::optional<int> num_nodes;         // empty: not given
+  std::optional<std::string> role;      // empty: not given
   // "env://", "file:///path" or "tcp://host:port". With tcp:// the master address comes from here, and
   // MASTER_ADDR and MASTER_PORT are ignored.
   std::string init_method = "env://";

@@ -9,8 +9,8 @@ namespace rondo::env {
 
 // Place of one `rondo run` among those that a scheduler started, one on each host of the job.
 struct LauncherPlace {
-  int num_nodes = 1;  // number of launchers, and of hosts
-  int node_rank = 0;  // number of this launcher
+  int num_nodes = 1;        // number of launchers, and of hosts
+  int node_rank = 0;        // number of this launcher
   std::string master_addr;  // address of host 0; empty if the scheduler does not provide it
   int master_port = 0;      // see default_port()
   std::string run_id;       // may be empty

@@ -9,7 +9,7 @@ namespace rondo {
 // last dimension varies fastest. Corresponds to PyTorch's DeviceMesh.
 struct MeshDimension {
   std::string name;  // "data"
-  int size = 1;  // number of ranks along the dimension
+  int size = 1;      // number of ranks along the dimension
   // Compares name and size.
   bool operator==(const MeshDimension&) const = default;
 };

@@ -23,9 +23,9 @@ inline std::span<const std::byte> as_bytes(std::string_view text) {
 class OutputFile {
  public:
   enum class Mode {
-    create,  // must not exist
+    create,    // must not exist
     truncate,  // is emptied first
-    append,  // every write() appends, even if several processes write
+    append,    // every write() appends, even if several processes write
   };
 
   // `shown` replaces `path` in errors, for example for temporary files.
@@ -61,7 +61,7 @@ class OutputFile {
 class MappedFile {
  public:
   enum class ReadAhead {
-    all,  // start reading the whole file immediately
+    all,   // start reading the whole file immediately
     none,  // wait for read_ahead()
   };
   // Throws DataError if it cannot be opened.

@@ -38,7 +38,7 @@ class MetricsWriter {
 };
 
 struct MetricsFile {
-  std::vector<MetricsRow> rows;  // rows of the file, in order
+  std::vector<MetricsRow> rows;       // rows of the file, in order
   std::vector<std::string> problems;  // one for each invalid line: "metrics.jsonl:12: ..."
 };
 
@@ -108,9 +108,9 @@ class ThinnedMetricsWriter {
   std::filesystem::path path_;
   std::size_t most_rows_;
   std::optional<MetricsWriter> writer_;
-  std::size_t rows_ = 0;  // number of step rows in the file
-  std::int64_t steps_ = 1;  // number of steps that a row covers
-  std::vector<MetricsRow> begun_;  // by rank: joined row of the steps since the last complete row
+  std::size_t rows_ = 0;                   // number of step rows in the file
+  std::int64_t steps_ = 1;                 // number of steps that a row covers
+  std::vector<MetricsRow> begun_;          // by rank: joined row of the steps since the last complete row
   std::vector<MetricsRow> rows_to_write_;  // in step order, including validation rows
 };
 

@@ -37,7 +37,7 @@ struct RunStart {
   std::string strategy;  // the strategy in use, never "auto"
   std::string backend;
   int ranks = 0;
-  std::int64_t first_step = 0;  // steps done before this start
+  std::int64_t first_step = 0;   // steps done before this start
   std::int64_t total_steps = 0;  // steps done at the end of the training; 0: unknown
 };
 

@@ -74,7 +74,7 @@ std::string describe(Dtype dtype, std::span<const std::int64_t> shape);
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;             // in file order
   std::map<std::string, std::string> metadata;  // the optional `__metadata__`
-  std::uint64_t data_offset = 0;  // start of the data section in the file
+  std::uint64_t data_offset = 0;                // start of the data section in the file
 };
 
 // Parses and checks the header of a whole file in memory. The header must be at most 100 MB and inside the

@@ -41,7 +41,7 @@ class TraceWriter {
   void write_pending();  // requires mutex_
 
   const int rank_;
-  std::mutex mutex_;  // protects the fields below
+  std::mutex mutex_;                  // protects the fields below
   std::vector<std::string> pending_;  // lines
   OutputFile file_;
 };

@@ -41,8 +41,8 @@ enum class Binding { none, core, numa };
 
 // Consequence of a process's failure for the job.
 enum class OnFailure {
-  stop,  // stop the other processes, too
-  go_on,  // continue without the process
+  stop,     // stop the other processes, too
+  go_on,    // continue without the process
   restart,  // restart only this process, at most RolePolicy::restarts times; then like stop
 };
 
@@ -54,7 +54,7 @@ struct RolePolicy {
 // Options of `rondo run`: one program as n processes on this host, which may be one of several hosts.
 struct RunOptions {
   std::vector<std::string> command;  // program and arguments, complete (see make_command)
-  int processes = 1;  // number of processes on this host
+  int processes = 1;                 // number of processes on this host
   // Number of parameter servers (role ps): the last of the processes; the others are workers. They find each
   // other by TF_CONFIG, and the servers are stopped when all workers have ended.
   int servers = 0;
@@ -75,7 +75,7 @@ struct RunOptions {
   // processes_of_hosts[node_rank].
   std::vector<int> processes_of_hosts;
   int node_rank = 0;                     // number of this host
-  std::string interface;  // network interface for all engines; empty: each engine chooses
+  std::string interface;                 // network interface for all engines; empty: each engine chooses
   std::optional<Duration> join_timeout;  // how long ranks wait for each other to join; empty: their default
   // How long the processes wait for each other, for jobs with several hosts or with servers. A process that
   // is suspended for longer is killed. Empty: the value that ranks report when they join, and join_timeout
@@ -90,9 +90,9 @@ struct RunOptions {
   // the number of restarts of the other hosts.
   int restart_count = 0;
 
-  std::string log_dir;  // empty: no log files, unless `redirects` or `tee` requires one
-  StreamsByRank redirects;  // streams that go to a file instead of the console
-  StreamsByRank tee;  // streams that go to a file and the console
+  std::string log_dir;                       // empty: no log files, unless `redirects` or `tee` requires one
+  StreamsByRank redirects;                   // streams that go to a file instead of the console
+  StreamsByRank tee;                         // streams that go to a file and the console
   std::optional<std::set<int>> shown_ranks;  // ranks whose output the console shows; empty: all
 
   Binding binding = Binding::none;

@@ -13,7 +13,7 @@ namespace rondo::launch {
 
 struct SupervisorOptions {
   std::set<int> forwarded_signals;  // signals that stop the job
-  std::set<int> passed_signals;  // signals that are passed on to workers without stopping the job
+  std::set<int> passed_signals;     // signals that are passed on to workers without stopping the job
   Duration grace = std::chrono::seconds(5);
   Duration signal_grace = std::chrono::seconds(30);
   int lifeline = -1;  // readable when the process that requested this job has exited
@@ -28,12 +28,12 @@ struct SupervisorOptions {
 // Result of one attempt to run all workers.
 struct AttemptEnd {
   std::vector<std::unique_ptr<Worker>> workers;  // all ended, by rank
-  std::vector<int> order;  // ranks in the order of their exits
+  std::vector<int> order;                        // ranks in the order of their exits
   std::set<int> tolerated;  // ranks whose exit, successful or not, is not a failure of the job
-  std::set<int> stopped;  // ranks that were still running when the launcher started to stop them
-  int signal = 0;  // signal to the launcher that ended the attempt; 0: none
-  bool abandoned = false;  // the lifeline broke and everything was killed
-  int output_error = 0;  // errno of a failed write to standard output
+  std::set<int> stopped;    // ranks that were still running when the launcher started to stop them
+  int signal = 0;           // signal to the launcher that ended the attempt; 0: none
+  bool abandoned = false;   // the lifeline broke and everything was killed
+  int output_error = 0;     // errno of a failed write to standard output
 };
 
 // Starts the workers, shows their output, and blocks until all of them and their descendants have exited.

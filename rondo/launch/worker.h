@@ -23,8 +23,8 @@ namespace rondo::launch {
 struct StreamSpec {
   enum class Route {
     inherit,  // the launcher's own stream
-    file,  // directly into `log_path`
-    pipe,  // through the launcher: to the console and, if `log_path` is set, to a file
+    file,     // directly into `log_path`
+    pipe,     // through the launcher: to the console and, if `log_path` is set, to a file
   };
   Route route = Route::inherit;
   bool shown = true;  // pipe: shown on the console
@@ -35,7 +35,7 @@ struct StreamSpec {
 
 // Description of a process to start: a program, or a function of this program.
 struct WorkerSpec {
-  int rank = 0;  // rank among this host's workers
+  int rank = 0;        // rank among this host's workers
   int first_rank = 0;  // world rank of this host's first worker
   int world_rank() const { return first_rank + rank; }
   std::string task;  // "ps 0"; empty: an ordinary rank
@@ -47,14 +47,14 @@ struct WorkerSpec {
   int inherited_descriptor = -1;  // descriptor of the job's store
   // signals blocked at its start, which it unblocks itself (see releases_signals())
   std::set<int> held_signals;
-  std::vector<int> cpus;  // CPU affinity; empty: unrestricted
+  std::vector<int> cpus;    // CPU affinity; empty: unrestricted
   bool gets_stdin = false;  // false: standard input is at end of file
   StreamSpec out;
   StreamSpec err;
   std::string error_file;
   // see env::kPreemptionFileVariable; empty: exit code 3 alone means pre-emption
   std::string preemption_file;
-  RolePolicy policy;  // consequence of its failure
+  RolePolicy policy;              // consequence of its failure
   bool ends_with_others = false;  // stopped when all workers without this flag have ended
 };
 
@@ -63,11 +63,11 @@ struct WorkerEnd {
   int exit_code = 0;
   int signal = 0;  // 0: it exited by itself
   bool core_dumped = false;
-  Duration suspended{};  // not zero: the launcher killed it because it was suspended for this long
-  bool preempted = false;  // it exited with code 3 and reported a pre-emption
-  std::string stderr_tail;  // empty if its standard error did not pass through the launcher
+  Duration suspended{};            // not zero: the launcher killed it because it was suspended for this long
+  bool preempted = false;          // it exited with code 3 and reported a pre-emption
+  std::string stderr_tail;         // empty if its standard error did not pass through the launcher
   bool stderr_shown_last = false;  // its end is directly above the launcher's next output
-  int exec_error = 0;  // errno if the program could not be started
+  int exec_error = 0;              // errno if the program could not be started
   TimePoint at{};
   std::chrono::system_clock::time_point wall_time{};
   bool failed() const { return exit_code != 0 || signal != 0; }
@@ -81,10 +81,10 @@ struct Worker {
   pid_t pid = -1;
   Descriptor pidfd;
   std::optional<WorkerEnd> end;
-  int starts = 1;  // number of starts of this rank
+  int starts = 1;                     // number of starts of this rank
   bool suspended_at_failure = false;  // was in state T when another worker failed
-  Duration suspended{};  // how long it has been in state T without interruption
-  bool outlasted = false;  // suspended longer than others wait, so the launcher killed it
+  Duration suspended{};               // how long it has been in state T without interruption
+  bool outlasted = false;             // suspended longer than others wait, so the launcher killed it
   std::unique_ptr<WorkerOutput> out;
   std::unique_ptr<WorkerOutput> err;
 };

@@ -17,20 +17,20 @@ struct WorkerPlace {
   int node_rank = 0;
   int num_nodes = 1;
   std::string role = "default";
-  std::optional<int> role_rank;  // rank among the processes of the role; empty: same as `rank`
+  std::optional<int> role_rank;        // rank among the processes of the role; empty: same as `rank`
   std::optional<int> role_world_size;  // number of processes with the role; empty: `world_size`
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::string run_id;
   int restart_count = 0;
   int max_restarts = 0;
-  std::string job_memory;  // directory that outlives the attempt; empty: none
+  std::string job_memory;       // directory that outlives the attempt; empty: none
   std::string error_file;       // empty: none
   std::string preemption_file;  // empty: none
   int store_descriptor = -1;
   std::optional<int> omp_threads;
   std::string stop_signals;  // value of kStopSignalsVariable; empty: keep the environment's
-  std::string interface;  // empty: keep the environment's
+  std::string interface;     // empty: keep the environment's
   std::optional<Duration> join_timeout;
   // Width in columns of the terminal on which the launcher shows this worker's output; empty if it is not a
   // terminal.

@@ -109,7 +109,7 @@ class WorkerOutput {
   Descriptor source_;
   Targets targets_;
   std::string partial_;  // incomplete last line
-  std::string shown_;  // lines of one read, written together
+  std::string shown_;    // lines of one read, written together
   std::string tail_;
   std::size_t taken_ = 0;  // bytes read so far
   bool paused_ = false;

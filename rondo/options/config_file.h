@@ -13,10 +13,10 @@ namespace rondo {
 
 // An option that a configuration file sets.
 struct FileOption {
-  std::string name;  // Option::name: "block-size", from `block_size` or from `size` in [block]
-  std::string key;  // the key as written in the file, for messages: "block.size"
+  std::string name;      // Option::name: "block-size", from `block_size` or from `size` in [block]
+  std::string key;       // the key as written in the file, for messages: "block.size"
   nlohmann::json value;  // text, number, boolean, null, a list of these, or an object
-  int line = 0;  // line number, from 1
+  int line = 0;          // line number, from 1
 };
 
 // Format of a configuration file. TOML is version 1.0 as toml++ implements it. No option accepts dates,

@@ -21,8 +21,8 @@ struct Declaration {
   std::string name;                              // "zero3"
   std::string summary;                           // one line without a full stop
   OptionTable options = OptionsOf<NoOptions>();  // the entry's options
-  std::vector<std::string> aliases = {};  // alternative names
-  bool installed_apart = false;  // needs system software that a build may lack
+  std::vector<std::string> aliases = {};         // alternative names
+  bool installed_apart = false;                  // needs system software that a build may lack
   // For a strategy that trains on one process only: advice for several processes, such as "use ddp". Empty if
   // any number of processes may train.
   std::string on_several_processes = {};

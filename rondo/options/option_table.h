@@ -28,14 +28,14 @@ void read_option(const std::string& text, const std::string& what, std::string& 
 void read_option(const std::string& text, const std::string& what, std::vector<std::string>& value);
 void read_option(const std::string& text, const std::string& what, Bytes& value);  // same for Bytes
 
-std::string option_text(bool value);  // text that read_option() accepts
-std::string option_text(int value);  // text that read_option() accepts
-std::string option_text(std::int64_t value);  // text that read_option() accepts
-std::string option_text(std::uint64_t value);  // text that read_option() accepts
-std::string option_text(double value);  // the shortest text that reads back exactly
-std::string option_text(const std::string& value);  // text that read_option() accepts
+std::string option_text(bool value);                             // text that read_option() accepts
+std::string option_text(int value);                              // text that read_option() accepts
+std::string option_text(std::int64_t value);                     // text that read_option() accepts
+std::string option_text(std::uint64_t value);                    // text that read_option() accepts
+std::string option_text(double value);                           // the shortest text that reads back exactly
+std::string option_text(const std::string& value);               // text that read_option() accepts
 std::string option_text(const std::vector<std::string>& value);  // text that read_option() accepts
-std::string option_text(Bytes value);  // exact: "4MiB", "1000"
+std::string option_text(Bytes value);                            // exact: "4MiB", "1000"
 
 namespace detail {
 
@@ -84,7 +84,7 @@ constexpr const char* option_type() {
 class OptionTable {
  public:
   const std::vector<Option>& options() const { return options_; }  // in the order of add()
-  const Option* find(std::string_view name) const;  // null if there is none
+  const Option* find(std::string_view name) const;                 // null if there is none
 
   std::type_index type() const { return type_; }  // type of the struct
 

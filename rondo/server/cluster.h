@@ -16,7 +16,7 @@ namespace rondo::server {
 // Options for connecting a worker to a job's servers.
 struct ClusterOptions {
   std::vector<std::string> addresses;  // addresses of the servers, "host:port"
-  std::uint32_t worker = 0;  // number of this worker; 0 is the chief
+  std::uint32_t worker = 0;            // number of this worker; 0 is the chief
   ServerOptions server = {};
   Partitioner partitioner = {};
   Placement placement = Placement::round_robin;
@@ -93,9 +93,9 @@ class Cluster {
   std::vector<VariableSpec> variables_;
   std::vector<Shard> shards_;
   std::vector<std::vector<std::size_t>> parts_;  // by variable: its shards
-  std::vector<std::uint64_t> cursors_;  // by shard: cursor for changed rows
-  std::unique_ptr<collective::Codec> codec_;  // null: no codec
-  std::vector<std::vector<float>> left_out_;  // by shard: residual of the codec
+  std::vector<std::uint64_t> cursors_;           // by shard: cursor for changed rows
+  std::unique_ptr<collective::Codec> codec_;     // null: no codec
+  std::vector<std::vector<float>> left_out_;     // by shard: residual of the codec
   std::vector<std::byte> encoded_;
   std::vector<std::unique_ptr<Server>> servers_;
   bool was_open_ = true;

@@ -27,17 +27,17 @@ class RemoteValue {
 
 // Options of a Coordinator.
 struct CoordinatorOptions {
-  std::string address = "127.0.0.1:0";  // address to listen on
+  std::string address = "127.0.0.1:0";     // address to listen on
   std::size_t longest_queue = 256 * 1024;  // maximum number of queued functions
-  // a worker of another host that sends nothing for this long is lost
+  // time after which a silent worker of another host counts as lost
   Duration silence = std::chrono::seconds(30);
-  // Returns whether all workers have exited for good; queued functions then fail. Empty: workers may connect
+  // Returns whether all workers have exited finally; queued functions then fail. Empty: workers may connect
   // at any time.
   std::function<bool()> workers_have_ended = {};
 };
 
 // A coordinator that distributes functions to workers, one at a time to each: TensorFlow's
-// ClusterCoordinator. Every worker knows the functions by name; arguments and results are bytes.
+// ClusterCoordinator. Every worker has the functions by name; arguments and results are bytes.
 // - At-least-once execution: when a worker is lost, its function is given to another worker, although it may
 //   have had effects. A function must tolerate being called twice and in any order with others. A worker of
 //   another host is silent while a function runs. A function that takes longer than `silence` may be given to

@@ -20,7 +20,7 @@ struct ServerFigures {
   std::vector<WorkerFigures> workers;
   std::uint64_t sync_step = 0;
   std::uint64_t recovered = 0;
-  bool open = false;  // the chief has written the values
+  bool open = false;         // the chief has written the values
   std::uint64_t queued = 0;  // pushes of all workers that are not applied yet
 };
 

@@ -53,7 +53,7 @@ struct Entry {
   std::uint32_t variable = 0;
   std::uint64_t rows = 0;  // for kind rows: number of rows; for write_state messages: number of updates
   std::uint64_t step = 0;  // the worker's step; with sync, the servers' step
-  double weight = 1;  // weight of the gradient in the mean over workers
+  double weight = 1;       // weight of the gradient in the mean over workers
   OptimizerSpec spec = {};
   std::uint64_t request = 0;  // for a worker of another host: number of its request
 };
@@ -69,17 +69,17 @@ constexpr bool pushes_no_more(WorkerPhase phase) {
 struct alignas(64) WorkerState {
   std::atomic<std::uint64_t> head;  // number of pushed entries
   std::atomic<std::uint32_t> sleeps;
-  std::atomic<std::uint32_t> copies;  // 1 while a push is being written into the worker's area
+  std::atomic<std::uint32_t> copies;            // 1 while a push is being written into the worker's area
   alignas(64) std::atomic<std::uint64_t> tail;  // number of completed entries
-  std::atomic<std::uint32_t> done;  // futex for the worker; changes with tail
+  std::atomic<std::uint32_t> done;              // futex for the worker; changes with tail
   std::atomic<std::uint32_t> phase;             // WorkerPhase
-  std::atomic<std::int64_t> process;  // pid of a worker on this host; 0: another host
-  std::atomic<std::uint64_t> begun;  // number of begun steps
-  std::atomic<std::uint64_t> clock;  // number of applied steps
-  std::atomic<std::uint64_t> lost_steps;  // steps that were begun and never applied
-  std::atomic<std::uint64_t> refused;  // pushes with NaN, infinity or nonexistent rows
-  std::atomic<std::uint64_t> late;  // sync: steps that arrived after enough others
-  std::atomic<std::uint64_t> returns;  // number of returns after the worker was lost
+  std::atomic<std::int64_t> process;            // pid of a worker on this host; 0: another host
+  std::atomic<std::uint64_t> begun;             // number of begun steps
+  std::atomic<std::uint64_t> clock;             // number of applied steps
+  std::atomic<std::uint64_t> lost_steps;        // steps that were begun and never applied
+  std::atomic<std::uint64_t> refused;           // pushes with NaN, infinity or nonexistent rows
+  std::atomic<std::uint64_t> late;              // sync: steps that arrived after enough others
+  std::atomic<std::uint64_t> returns;           // number of returns after the worker was lost
   // When the worker was declared lost: its phase before, and the steps that count as lost unless it is heard
   // again.
   std::atomic<std::uint32_t> phase_before;
@@ -89,24 +89,24 @@ struct alignas(64) WorkerState {
 struct alignas(64) VariableState {
   std::uint64_t rows, row_elements;
   std::uint32_t sparse;
-  std::atomic<std::uint32_t> version;  // odd while a block is being written
-  std::atomic<std::uint64_t> step;  // number of updates
-  std::atomic<std::uint32_t> optimizer;  // 1 + OptimizerKind of the first push; 0: none yet
-  std::atomic<std::uint32_t> prepared;  // 1 + number of slots that have pages and values; 0: none
+  std::atomic<std::uint32_t> version;       // odd while a block is being written
+  std::atomic<std::uint64_t> step;          // number of updates
+  std::atomic<std::uint32_t> optimizer;     // 1 + OptimizerKind of the first push; 0: none yet
+  std::atomic<std::uint32_t> prepared;      // 1 + number of slots that have pages and values; 0: none
   std::atomic<std::uint64_t> changed_head;  // number of rows written to the ring of changed rows
   std::uint64_t values, slots[kMostSlots], changed;  // offsets
-  std::uint64_t area, area_bytes;  // offset of worker 0's area; bytes of each worker's area
+  std::uint64_t area, area_bytes;                    // offset of worker 0's area; bytes of each worker's area
 };
 
 // The update in progress, so that a restarted server can finish it. Every field that is written while the
 // task is active is either recomputed from the same inputs or records the progress itself.
 struct Task {
   std::atomic<std::uint64_t> active;
-  std::uint64_t members;  // bit w: gradients of worker w
+  std::uint64_t members;             // bit w: gradients of worker w
   std::uint64_t ends[kMostWorkers];  // by member: its tail after the task
-  std::uint64_t step;  // sync: number of the step
-  std::uint32_t one_variable;  // async: the only variable
-  std::atomic<std::uint64_t> done;  // variable << 32 | number of its blocks that are in place
+  std::uint64_t step;                // sync: number of the step
+  std::uint32_t one_variable;        // async: the only variable
+  std::atomic<std::uint64_t> done;   // variable << 32 | number of its blocks that are in place
   // same as done, one block ahead: the record holds that block's new values
   std::atomic<std::uint64_t> ready;
   std::uint64_t step_after;  // the variable's number of updates after the task
@@ -117,10 +117,10 @@ struct Header {
   std::uint64_t signature;  // hash of the variables
   ServerOptions options;
   std::uint32_t variables;
-  std::uint64_t ring;  // capacity of a worker's ring in entries
-  std::atomic<std::uint32_t> ready;  // the chief has written the values
-  std::atomic<std::uint32_t> hold;  // nothing is applied while this is not 0
-  std::atomic<std::uint32_t> held;  // value of `hold` that the server has acknowledged
+  std::uint64_t ring;                   // capacity of a worker's ring in entries
+  std::atomic<std::uint32_t> ready;     // the chief has written the values
+  std::atomic<std::uint32_t> hold;      // nothing is applied while this is not 0
+  std::atomic<std::uint32_t> held;      // value of `hold` that the server has acknowledged
   std::atomic<std::uint32_t> doorbell;  // futex for the server; changes with each push
   std::atomic<std::uint32_t> server_sleeps;
   // futex for workers with bounded staleness; changes with each end of a step
@@ -130,7 +130,7 @@ struct Header {
   std::atomic<std::uint64_t> recovered;  // number of unfinished updates that restarted servers completed
   Task task;
   std::uint64_t record[1 + kMostSlots];  // offsets of the record: a block's new values and slots
-  std::uint64_t names;  // offset of the variables' names, zero-terminated
+  std::uint64_t names;                   // offset of the variables' names, zero-terminated
 };
 
 // A view of the layout over mapped memory. Copies share the memory. Thread-safe; the fields document the

@@ -15,7 +15,7 @@ struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::sgd;
   std::uint32_t nesterov = 0;      // sgd
   double learning_rate = 1e-3;     // all
-  double weight_decay = 0;  // adamw: decoupled; others: added to the gradient
+  double weight_decay = 0;         // adamw: decoupled; others: added to the gradient
   double momentum = 0;             // sgd
   double dampening = 0;            // sgd
   double beta1 = 0.9;              // adam, adamw

@@ -13,7 +13,7 @@ struct Partitioner {
   enum class Kind { none, fixed_shards, min_size, max_size };
   Kind kind = Kind::none;
   std::uint64_t shards = 1;  // fixed_shards: number; min_size, max_size: maximum number, 0: unlimited
-  std::uint64_t bytes = 0;  // min_size: minimum bytes of a shard; max_size: maximum
+  std::uint64_t bytes = 0;   // min_size: minimum bytes of a shard; max_size: maximum
 
   // Parses "none", "fixed:4", "min-size:256KiB[:4]" (at most 4) or "max-size:1MiB[:4]". Throws UsageError
   // naming `what`, also for zero shards.

@@ -12,9 +12,9 @@
 namespace rondo::server {
 
 enum class Operation : std::uint32_t {
-  hello,  // connect: exchange identity and variables
-  create,  // chief: lay out these variables
-  open,  // chief: the values are written
+  hello,    // connect: exchange identity and variables
+  create,   // chief: lay out these variables
+  open,     // chief: the values are written
   goodbye,  // the worker has finished
   figures,
   // Operations of a worker on another host; each is the Link method of the same name.

@@ -34,8 +34,8 @@ constexpr auto kAbsent = static_cast<std::uint32_t>(WorkerPhase::absent);
 struct Peer {
   std::unique_ptr<PeerWatch> watch;  // for a worker on this host
   std::unique_ptr<LocalLink> proxy;  // for a worker on another host: executes its requests
-  TimePoint heard{};  // time of the last request
-  std::uint64_t answered = 0;  // number of the last request, and its answer
+  TimePoint heard{};                 // time of the last request
+  std::uint64_t answered = 0;        // number of the last request, and its answer
   std::string answer;
   std::string name;  // name with host, after hello to this process
 };

@@ -64,7 +64,7 @@ class Updater {
   }
 
   ServerMemory memory_;
-  std::size_t next_ = 0;  // worker to check first
+  std::size_t next_ = 0;                // worker to check first
   std::vector<std::uint64_t> checked_;  // by worker: end of the last synchronous step that was checked
   std::vector<std::uint64_t> merged_numbers_;
   std::vector<float> merged_gradients_;

@@ -30,7 +30,7 @@ ImageView middle_view(int width, int height);
 
 // Pixels of a part of an image, possibly at reduced scale.
 struct DecodedPart {
-  int width = 0, height = 0;  // size of `pixels`
+  int width = 0, height = 0;              // size of `pixels`
   std::vector<std::uint8_t> pixels = {};  // RGB, row by row
   // Requested box in pixels of this part; within [0, width] x [0, height].
   double left = 0, top = 0, box_width = 0, box_height = 0;

@@ -1,4 +1,5 @@
 // JPEG decoding with libjpeg-turbo.
+// clang-format off
 #include <cstdio>  // libjpeg's headers need it, and this order
 #include <jpeglib.h>
 #include <jerror.h>

@@ -20,7 +20,7 @@ struct ImageOptions {
   // or "none" (as in validation: the central square of 7/8 of the shorter side).
   std::string augment = "random_resized_crop";
   double crop_scale = 0.08;  // random_resized_crop: the smallest fraction of the area, in (0, 1]
-  bool flip = true;  // mirror half of the training samples
+  bool flip = true;          // mirror half of the training samples
   // Mean of red, green and blue, values between 0 and 1: each value becomes (value - mean) / deviation.
   // Defaults are ImageNet's.
   std::vector<std::string> mean = {"0.485", "0.456", "0.406"};

@@ -238,7 +238,7 @@ struct Layout {
   static std::string named(const Variable& variable) { return str("environment variable ", variable.name); }
 
   Variable tasks, nodes, tasks_per_node, node_list;
-  std::vector<int> counts;  // number of tasks of each host
+  std::vector<int> counts;         // number of tasks of each host
   std::vector<std::string> hosts;  // host names
 };
 

@@ -10,9 +10,9 @@ namespace rondo::env {
 
 // A slice of TPU chips and this host's place in it, as Cloud TPU and GKE describe it to each host.
 struct TpuSlice {
-  std::optional<int> worker = {};  // TPU_WORKER_ID: number of this host, from 0
-  std::vector<std::string> hosts;  // TPU_WORKER_HOSTNAMES, by worker; empty: unknown
-  std::vector<int> topology;  // TPU_TOPOLOGY: chips along each axis; empty: unknown
+  std::optional<int> worker = {};     // TPU_WORKER_ID: number of this host, from 0
+  std::vector<std::string> hosts;     // TPU_WORKER_HOSTNAMES, by worker; empty: unknown
+  std::vector<int> topology;          // TPU_TOPOLOGY: chips along each axis; empty: unknown
   std::string accelerator_type = {};  // TPU_ACCELERATOR_TYPE, such as "v4-32"; may be empty
 };
 

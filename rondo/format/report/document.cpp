@@ -240,7 +240,7 @@ constexpr std::size_t kCategoriesDrawn = 30;
 // many, which rondo never writes, the last drawn one is the sum of the others, to limit the number of drawn
 // values.
 struct Categories {
-  std::vector<std::string> names;  // names to draw
+  std::vector<std::string> names;                       // names to draw
   std::unordered_map<std::string, std::size_t> places;  // index in `names` for all categories
 };
 

@@ -19,8 +19,8 @@ struct UnitBlocks {
   std::string unit = {};  // or "bucket 3" for gradients of several units
   std::size_t blocks = 0;
   std::uint64_t bytes = 0;
-  std::int64_t queued_ns = 0;  // time with at least one block in the queue
-  std::int64_t link_ns = 0;  // time with at least one block in transfer
+  std::int64_t queued_ns = 0;   // time with at least one block in the queue
+  std::int64_t link_ns = 0;     // time with at least one block in transfer
   std::int64_t exposed_ns = 0;  // time that computation waited
   // Computation while at least one block was in transfer, longest first.
   std::vector<std::pair<std::string, std::int64_t>> overlapped = {};
@@ -50,23 +50,23 @@ std::vector<MemoryPeakRecord> read_memory_peaks(const std::filesystem::path& pat
 // previous step.
 struct StepTimeline {
   std::int64_t step = 0;
-  std::vector<Trace::Event> events;  // by begin time
-  std::size_t left_out = 0;  // number of shortest events that were dropped
+  std::vector<Trace::Event> events;     // by begin time
+  std::size_t left_out = 0;             // number of shortest events that were dropped
   std::vector<UnitBlocks> blocks = {};  // computed from all events
 };
 
 // The content of a run directory as far as it exists.
 struct RunData {
   std::filesystem::path directory;
-  std::vector<MetricsRow> rows;  // by step; repeated steps of a resumed run count once
-  std::vector<int> ranks;  // ranks with rows, ascending
-  std::vector<RunStart> starts;  // from run.json; empty if missing
-  nlohmann::ordered_json config;  // from config.json; null if missing
-  std::vector<StepTimeline> timelines;  // a few steps, ascending
+  std::vector<MetricsRow> rows;                // by step; repeated steps of a resumed run count once
+  std::vector<int> ranks;                      // ranks with rows, ascending
+  std::vector<RunStart> starts;                // from run.json; empty if missing
+  nlohmann::ordered_json config;               // from config.json; null if missing
+  std::vector<StepTimeline> timelines;         // a few steps, ascending
   std::vector<Trace::Counter> memory_samples;  // samples of one step, by time
   std::vector<MemoryPeakRecord> memory_peaks;  // by rank
-  nlohmann::ordered_json prediction;  // prediction.json of a planned run; null if missing
-  std::vector<std::string> notes;  // missing or damaged parts, as sentences
+  nlohmann::ordered_json prediction;           // prediction.json of a planned run; null if missing
+  std::vector<std::string> notes;              // missing or damaged parts, as sentences
 };
 
 // Reads a run directory. Throws UsageError if `directory` does not exist or contains none of metrics.jsonl,

@@ -15,8 +15,8 @@ namespace rondo {
 struct RankTimes {
   int rank = 0;
   double step_ms = 0;
-  double compute_ms = 0;  // without waiting for communication
-  double comm_ms = 0;  // communication, overlapped or not
+  double compute_ms = 0;       // without waiting for communication
+  double comm_ms = 0;          // communication, overlapped or not
   double exposed_comm_ms = 0;  // part of comm_ms that computation waited for
 };
 
@@ -29,7 +29,7 @@ std::vector<RankTimes> rank_times(std::span<const MetricsRow> rows, std::int64_t
 struct Straggler {
   int rank = 0;
   double compute_ms = 0;  // per step
-  double others_ms = 0;  // median of the other ranks
+  double others_ms = 0;   // median of the other ranks
   // Part with most of the difference, "backward of h.3" or "data"; empty without a trace.
   std::string part = {};
   double part_ms = 0;
