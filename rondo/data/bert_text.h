@@ -28,10 +28,10 @@ struct LabelledLines {
 
 // Parses tab-separated lines of a label and one or two texts, in UTF-8 without quoting. `label_column` is the
 // number of the label column (from 0; empty means 0) or its name in a first line with column names. Otherwise
-// the first line is a header if each of its fields is one word, no other line has its label, and every other
-// label either occurs in several lines or is a number while this one is not. Skips empty lines. Throws
-// DataError naming `path`, the line and the expected content. With class names in `known`, uses those, and
-// any other label is an error.
+// the first line is a header if each of its fields is one word and no number, and its label occurs in no
+// other line. In addition, either all other labels are numbers or each of them occurs in several lines. Skips
+// empty lines. Throws DataError naming `path`, the line and the expected content. With class names in
+// `known`, uses those, and any other label is an error.
 LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
                                   const std::string& label_column, const KnownData& known = {});
 

@@ -30,12 +30,11 @@ enum class CsvLabels {
 };
 
 // Parses a whole file. The delimiter is the one of comma, tab and semicolon that divides the first lines most
-// evenly (guess_delimiter()). The first line is a header if all its fields are names, if `label_column` is
-// the name of one of them, or if its features are column numbers and its label differs from all others. All
-// columns but the label (`label_column`: a name or a number from 0; empty: the last) must be finite numbers.
-// Classes are the distinct labels, in numeric order if all are whole numbers, else in alphabetical order.
-// With class names in `known`, uses those, and any other label is an error. Throws DataError naming `path`,
-// the line and the expected content, also for a first line that is neither a header nor a row. Throws
+// evenly (guess_delimiter()). judge_first_row() (csv_reader.h) decides whether the first line is a header.
+// All columns but the label (`label_column`: a name or a number from 0; empty: the last) must be finite
+// numbers. Classes are the distinct labels, in numeric order if all are whole numbers, else in alphabetical
+// order. With class names in `known`, uses those, and any other label is an error. Throws DataError naming
+// `path`, the line and the expected content, also for a first line that is neither a header nor a row. Throws
 // UsageError for a nonexistent label column.
 CsvTable parse_csv(std::string_view text, const std::string& path, const std::string& label_column,
                    CsvLabels reading = CsvLabels::classes, const KnownData& known = {});

@@ -52,11 +52,11 @@ enum class FirstRow {
   unclear,  // neither: an error
 };
 
-// Classifies the first row. It holds names if every field is a name, if its label is the label column's name
-// that the user gave (`is_named_label`), or if its features are column numbers (0, 1, 2 ...) and its label
-// differs from all others. It holds values if every feature is a number and its label resembles the others.
-// `label` is the label column; the number of fields if there is none. `others` is positioned after the first
-// row and is read as far as needed.
+// Classifies the first row. It holds names if every field is a name, or if its label is the label column's
+// name that the user gave (`is_named_label`). It also holds names if its features are column numbers (from
+// 0 or 1) and its label differs from all others. It holds values if every feature is a number and its label
+// resembles the others. `label` is the label column; the number of fields if there is none. `others` is
+// positioned after the first row and is read as far as needed.
 FirstRow judge_first_row(const CsvRow& row, std::size_t label, bool is_named_label, CsvLabels reading,
                          const KnownData& known, CsvReader others);
 

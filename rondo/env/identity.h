@@ -67,8 +67,10 @@ struct Overrides {
 // lower source fills in fields that the higher ones lack. Without any source: rank 0 of 1. Reads only its
 // arguments; thread-safe.
 //
-// Throws UsageError if two sources disagree about a field (naming both variables and values), if a value is
-// malformed or out of range, or if a required field is missing (naming the variables that would provide it).
+// Throws UsageError if two sources disagree about a field, naming both variables and values. Throws
+// UsageError also for a malformed or out-of-range value, and for a missing required field, naming the
+// variables that would provide it.
+//
 // Variables that a launcher sets for its child processes take precedence over variables that describe the
 // launcher itself: rondo run and torchrun over PET_* and every scheduler, mpirun (recognised by
 // PMIX_NAMESPACE) and Hydra (HYDI_CONTROL_FD) over Slurm and the sources below it.

@@ -17,10 +17,10 @@ namespace rondo::server {
 // the coordinator's address from TF_CONFIG. `options.address` is used only by a process alone.
 //
 // In the chief, throws the exception of `work` (for a CancelledError, the error that caused the
-// cancellation), the errors of Coordinator::join(), and Error if all workers of the launcher have exited
-// while functions are left. In a worker, throws CommunicationError or TimeoutError if the chief does not
-// answer within `timeout`. Throws UsageError for a contradictory TF_CONFIG, for another role of this process,
-// and if the secret is missing.
+// cancellation) and the errors of Coordinator::join(). Throws Error if all workers of the launcher have
+// exited while functions are left. In a worker, throws CommunicationError or TimeoutError if the chief does
+// not answer within `timeout`. Throws UsageError for a contradictory TF_CONFIG, for another role of this
+// process, and if the secret is missing.
 void coordinate(const RemoteFunctions& functions, const std::function<void(Coordinator&)>& work,
                 CoordinatorOptions options = {},
                 const env::EnvironmentMap& environment = env::process_environment(),
