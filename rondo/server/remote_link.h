@@ -32,8 +32,8 @@ class Asker {
   std::uint64_t number_;  // starts at a random value, so that a restarted process repeats no number
 };
 
-// A link through messages to a server on another host. A gradient of more than kMessageElements cannot be
-// pushed: the variable needs a partitioner, and UsageError says so.
+// A link through messages to a server on another host. Pushing a gradient of more than kMessageElements
+// throws UsageError; such a variable needs a partitioner.
 class RemoteLink final : public Link {
  public:
   // `variables` are the server's variables.
