@@ -1,5 +1,5 @@
 #pragma once
 
-// Weights by name, and weights that others have trained.
+// Weights by name, and pretrained weights.
 #include "rondo/checkpoint/named_tensors.h"
 #include "rondo/checkpoint/pretrained.h"

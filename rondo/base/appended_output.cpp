@@ -27,7 +27,8 @@ bool is_stream_file(const fs::path& path) {
   return ::stat(path.c_str(), &status) == 0 && (S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode));
 }
 
-// `path` itself where it is no link.
+// Returns the target of the link `path`, or `path` itself if it is not a link. Throws Error for a dangling
+// link.
 fs::path end_of_links(const fs::path& path) {
   if (!fs::is_symlink(fs::symlink_status(path))) return path;
   std::error_code missing;
@@ -48,7 +49,7 @@ AppendedOutput::~AppendedOutput() {
 }
 
 void AppendedOutput::open() {
-  // What became a pipe meanwhile is not waited for: O_NONBLOCK.
+  // O_NONBLOCK: opening must not block if the file has become a named pipe in the meantime.
   const int flags = is_stream_ ? 0 : O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK;
   do {
     descriptor_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);

@@ -5,32 +5,31 @@
 
 namespace rondo {
 
-// What a user asked for and what comes line by line, with the same rule as write_output() (docs/security.md):
-// a regular file, to which links are followed, grows at its end; a device or a named pipe is a stream, which
-// is written and nothing else. A link to nowhere, a directory and a socket are refused. Nothing is buffered.
-// Not thread-safe.
+// An output file that the user named and that grows line by line. Follows the same rule as write_output()
+// (docs/security.md): a regular file is appended to, and links to it are followed; a device or a named pipe
+// is only written to. Dangling links, directories and sockets are refused. Unbuffered. Not thread-safe.
 class AppendedOutput {
  public:
-  // Makes the file where there is none. A named pipe waits for its reader. Throws Error.
+  // Opens `path` and creates the file if it is missing. Blocks until a named pipe has a reader. Throws Error.
   explicit AppendedOutput(const std::filesystem::path& path);
   ~AppendedOutput();
   AppendedOutput(const AppendedOutput&) = delete;
   AppendedOutput& operator=(const AppendedOutput&) = delete;
 
   bool is_stream() const { return is_stream_; }
-  // Of a regular file its own name, without links.
+  // Returns the path of a regular file after links are resolved; for a stream, the path as given.
   const std::filesystem::path& target() const { return target_; }
-  // Puts `text` in place of all that a regular file has, in one step; write() goes on behind it. Throws
+  // Replaces the whole content of a regular file atomically; later write() calls append after `text`. Throws
   // Error.
   void replace(std::string_view text);
-  // Throws Error naming the path. A pipe whose reader has left wants no more: that is no failure.
+  // Appends `text`. Ignores a pipe whose reader has closed it. Throws Error naming the path.
   void write(std::string_view text);
 
  private:
   void open();
 
-  std::filesystem::path named_;   // as the user said it
-  std::filesystem::path target_;  // without links, of a regular file
+  std::filesystem::path named_;   // the path as the user gave it
+  std::filesystem::path target_;  // for a regular file, the path after links are resolved
   bool is_stream_ = false;
   int descriptor_ = -1;
 };

@@ -14,7 +14,7 @@ double median(std::vector<double> values) {
 
 namespace {
 
-// bench/peers/peer_ratio.py has the same for what is measured in Python.
+// bench/peers/peer_ratio.py applies the same limit to measurements in Python.
 constexpr double kMostOverMinimum = 3;
 
 }  // namespace

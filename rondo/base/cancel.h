@@ -7,24 +7,24 @@
 
 namespace rondo {
 
-// A flag shared by whoever waits and whoever may stop the wait. Copies share the flag; a default-made token
-// can be cancelled too. Any thread may call any method.
+// A cancellation flag shared between waiting threads and the threads that may stop the wait. Copies share the
+// flag. A default-constructed token can be cancelled too. Thread-safe.
 class CancelToken {
  public:
-  // A flag of its own, not cancelled.
+  // Creates a new flag that is not cancelled.
   CancelToken() : flag_(std::make_shared<std::atomic<bool>>(false)) {}
-  // Ends the waits that know this token, now and from now on.
+  // Cancels all current and future waits that use this token.
   void cancel() const { flag_->store(true, std::memory_order_release); }
-  // Whether cancel() was called.
+  // Returns whether cancel() was called.
   bool cancelled() const { return flag_->load(std::memory_order_acquire); }
 
  private:
   std::shared_ptr<std::atomic<bool>> flag_;
 };
 
-// What bounds a blocking call.
+// Limits of a blocking call.
 struct Wait {
-  Deadline deadline = Deadline::never();  // TimeoutError afterwards
+  Deadline deadline = Deadline::never();  // time after which the call throws TimeoutError
   const CancelToken* cancel = nullptr;    // not owned; may be null
 };
 

@@ -4,13 +4,13 @@
 
 namespace rondo {
 
-// The library's calls that all ranks make together. Each collective operation carries the one that it belongs
-// to, so that ranks in different calls are told so, by name.
+// Calls of the library that all ranks make together. Each collective operation carries the call that it
+// belongs to, so that an error about ranks in different calls names both.
 enum class CollectiveCall : std::uint8_t {
-  none,            // a thread that is in none of them, or an operation of the caller's own
+  none,            // no such call, or an operation that the user's code starts
   prepare,         // Strategy::prepare
   fit,             // Trainer::fit
-  train_step,      // a step of a trainer or a strategy
+  train_step,      // step of a trainer or a strategy
   train_on_batch,  // Trainer::train_on_batch
   evaluate,        // Trainer::evaluate
   predict,         // Trainer::predict
@@ -19,29 +19,30 @@ enum class CollectiveCall : std::uint8_t {
   restore,         // Trainer::restore
   load_weights,    // Trainer::load_weights
   weights,         // Trainer::weights
-  put_weights,     // weights of a strategy, given
-  show_weights,    // weights of a strategy, unsharded
+  put_weights,     // set the weights of a strategy
+  show_weights,    // unsharded weights of a strategy
   weights_of,      // weights of a prepared model, by name
-  hand_over,       // state for the ranks after a rebuild
+  hand_over,       // transfer of the training state to other ranks after a rebuild
   rebuild,         // Context::rebuild
-  replicate,       // a state in other ranks' memory
+  replicate,       // replication of a state to other ranks' memory
   save_loop,       // rondo::save
   load_loop,       // rondo::load
 };
 
-// As the caller knows it: "Trainer::save", "train_step".
+// Returns the user's name for the call: "Trainer::save", "train_step".
 const char* name(CollectiveCall call);
 
-// The calling thread's own, which CollectiveCallScope alone changes. Each small operation reads it.
+// The calling thread's current call; only CollectiveCallScope changes it. Thread-local, because every small
+// operation reads it.
 extern constinit thread_local CollectiveCall collective_call_of_thread;
 
-// The innermost call that this thread is in.
+// Returns the innermost call of the calling thread.
 inline CollectiveCall current_collective_call() { return collective_call_of_thread; }
 
-// While it lives, this thread is in `call`.
+// Marks the calling thread as inside `call` for the lifetime of the object.
 class CollectiveCallScope {
  public:
-  // From now on; the destructor goes back to the call before.
+  // Enters `call`; the destructor restores the previous call.
   explicit CollectiveCallScope(CollectiveCall call);
   CollectiveCallScope(const CollectiveCallScope&) = delete;
   CollectiveCallScope& operator=(const CollectiveCallScope&) = delete;
@@ -51,7 +52,7 @@ class CollectiveCallScope {
   CollectiveCall outer_;
 };
 
-// Whether both may belong to one call of all ranks: a thread in no call may do the work of any.
+// Returns whether two threads may be in the same call: `none` matches every call.
 inline bool may_be_one(CollectiveCall a, CollectiveCall b) {
   return a == b || a == CollectiveCall::none || b == CollectiveCall::none;
 }

@@ -6,59 +6,58 @@
 
 namespace rondo {
 
-// Base of every exception rondo throws. The message is complete: what failed, with which values, and what to
-// do.
+// Base of all exceptions that rondo throws. The message is complete: the operation that failed, its values
+// and how to fix it.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The caller asked for something that cannot be: an unknown flag value, a batch larger than the data set.
-// Programs exit with code 2.
+// Invalid request by the caller: an unknown flag value, a batch larger than the data set. Programs exit with
+// code 2.
 class UsageError : public Error {
  public:
   using Error::Error;
 };
 
-// A file is missing, truncated or malformed. The message names the file, the offset and what was expected.
+// A missing, truncated or malformed file. The message names the file, the offset and the expected content.
 class DataError : public Error {
  public:
   using Error::Error;
 };
 
-// Base of errors of communication; `ranks` are the ranks (in the group's numbering) that are to blame, if
-// known.
+// Base of communication errors. `ranks` are the ranks at fault in the group's numbering, if known.
 class CommunicationError : public Error {
  public:
-  // `ranks` may be empty: nobody is known to be to blame.
+  // Creates an error; `ranks` is empty if the ranks at fault are unknown.
   CommunicationError(const std::string& message, std::vector<int> ranks)
       : Error(message), ranks_(std::move(ranks)) {}
-  // Who is to blame, in the numbering of the group; may be empty.
+  // Returns the ranks at fault in the group's numbering; may be empty.
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
   std::vector<int> ranks_;
 };
 
-// A peer's process is gone.
+// The process of a peer has exited.
 class PeerLostError : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
 
-// A deadline passed; `ranks` are those that had not arrived.
+// A deadline passed; `ranks` are the ranks that had not arrived.
 class TimeoutError : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
 
-// Ranks disagree about what to do: another size, dtype, operation, model or plan.
+// Ranks disagree about an operation: a different size, dtype, operation, model or plan.
 class MismatchError : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
 
-// The wait was cancelled by the caller.
+// The caller cancelled the wait.
 class CancelledError : public Error {
  public:
   using Error::Error;
@@ -67,7 +66,7 @@ class CancelledError : public Error {
 // Process exit codes of every rondo program.
 enum class ExitCode : int { ok = 0, failed = 1, usage = 2, preempted = 3 };
 
-// Text of errno `code`, thread-safe ("No space left on device").
+// Returns the message of errno `code` ("No space left on device"). Thread-safe.
 std::string errno_text(int code);
 
 }  // namespace rondo

@@ -27,7 +27,7 @@ std::string kind_of_file(unsigned mode) {
 }
 
 RegularFile::RegularFile(std::filesystem::path path) : path_(std::move(path)) {
-  // Non-blocking, so that a named pipe is refused below instead of waited for.
+  // Non-blocking, so that a named pipe is refused below and open() does not wait for a writer.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor_ < 0) throw DataError(str("cannot open ", path_.string(), ": ", errno_text(errno)));
   struct stat status {};
@@ -53,7 +53,7 @@ std::string read_regular_file(const std::filesystem::path& path, Bytes limit) {
         str(path.string(), " has ", to_string(Bytes{size}), ", expected at most ", to_string(limit)));
   };
   if (file.size() > limit.count) refuse(file.size());
-  // Files of /proc say that they are empty, others grow while they are read.
+  // Files in /proc report size 0, and other files may grow while they are read.
   std::string text(file.size() + 1, '\0');
   std::size_t used = 0;
   for (;;) {
@@ -79,7 +79,7 @@ namespace fs = std::filesystem;
 
 class OpenFile {
  public:
-  // `shown` is the name in errors: nobody has asked for a temporary one.
+  // Opens `path`; `shown` replaces it in errors, because a temporary name means nothing to the user.
   OpenFile(const fs::path& path, int flags, const fs::path& shown) : path_(shown) {
     do {
       descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
@@ -117,7 +117,7 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// Nobody can foresee it, so nobody can put a link there.
+// Returns an unpredictable name, so that nobody can place a link there in advance.
 fs::path random_name(const fs::path& folder) {
   std::random_device source;
   std::array<char, 40> name{};
@@ -125,7 +125,8 @@ fs::path random_name(const fs::path& folder) {
   return folder / name.data();
 }
 
-// Makes the new name survive a power cut; some file systems do so without being asked, and cannot be.
+// Makes the rename durable across a power failure. Errors are ignored: some file systems cannot sync a
+// directory and need no sync.
 void sync_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;
@@ -171,17 +172,17 @@ ReplacedFile::~ReplacedFile() {
 void ReplacedFile::commit() {
   struct stat old {};
   if (exists_ && ::lstat(target_.c_str(), &old) == 0 && S_ISREG(old.st_mode)) {
-    // Where root writes for somebody, the file stays that user's. Others cannot give files away, and need
-    // not.
+    // When root overwrites another user's file, keeps that user as the owner. Other users cannot change
+    // owners and do not need to.
     if (old.st_uid != ::geteuid() || old.st_gid != ::getegid()) {
       if (::lchown(temporary_.c_str(), old.st_uid, old.st_gid) != 0) errno = 0;
     }
     ::chmod(temporary_.c_str(), old.st_mode & 0777);
   }
-  // What appeared there in the meantime was not looked at: it is not written over.
+  // Does not overwrite a file that appeared after the constructor checked the target.
   const unsigned flags = exists_ ? 0 : RENAME_NOREPLACE;
   int result = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), flags);
-  // Some network file systems know no flags.
+  // Some network file systems do not support flags.
   if (result != 0 && errno == EINVAL && flags != 0) result = ::rename(temporary_.c_str(), target_.c_str());
   if (result != 0) fail_to_write(target_, errno_text(errno));
   committed_ = true;
@@ -214,8 +215,8 @@ constexpr std::size_t kSmallestPiece = 4096;
 }  // namespace
 
 int take_file_space(int descriptor, std::size_t offset, std::size_t length) {
-  // Kernels before 6.10 undo all of a call in shared memory when a signal comes. A program with a periodic
-  // signal, as a profiler has it, gets on only with pieces that are done before the next one.
+  // Before Linux 6.10, a signal during fallocate() in shared memory undoes the whole call. With a periodic
+  // signal, for example from a profiler, only pieces that finish between two signals make progress.
   std::size_t piece = length;
   while (length > 0) {
     piece = std::min(piece, length);

@@ -9,11 +9,11 @@
 
 namespace rondo {
 
-// How rondo opens every file that it reads: only regular files, found out on the open descriptor, without
-// ever waiting for a named pipe's writer or a device.
+// A regular file opened for reading; rondo opens every input file with it. The type is checked on the open
+// descriptor, so opening never blocks on a named pipe or a device.
 class RegularFile {
  public:
-  // Links are followed. Throws DataError naming the path and what it is instead.
+  // Opens `path`, following links. Throws DataError naming the path and the actual file type.
   explicit RegularFile(std::filesystem::path path);
   ~RegularFile();
   RegularFile(const RegularFile&) = delete;
@@ -29,39 +29,38 @@ class RegularFile {
   std::size_t size_ = 0;
 };
 
-// "a named pipe", "a device", for messages; `mode` as stat has it.
+// Returns the file type of a stat `mode` for messages: "a named pipe", "a device".
 std::string kind_of_file(unsigned mode);
 
-// The content of a regular file. Throws DataError when it cannot be read or is larger than `limit`.
+// Returns the content of a regular file. Throws DataError if it cannot be read or is larger than `limit`.
 std::string read_regular_file(const std::filesystem::path& path, Bytes limit = MiB(256));
 
-// How rondo writes files. docs/security.md states the rule; every writer of every program is one of these
-// two, or piece by piece OutputFile (rondo/format/file.h) and, of lines that a user asked for,
-// AppendedOutput.
+// Functions that write whole files. docs/security.md states the rule. All programs write files with these two
+// functions, with OutputFile (rondo/format/file.h) piece by piece, or with AppendedOutput line by line.
 
-// A regular file that is written under a random name in the target's folder and takes the target's place in
-// one step: readers see the old content or the new, never a part, and what is not committed leaves nothing
-// behind. Not thread-safe.
+// A regular file that is written under a random name in the target's folder and then renamed to the target.
+// Readers see either the old or the new content, never a part. Without commit() nothing is left behind. Not
+// thread-safe.
 class ReplacedFile {
  public:
   enum class Links {
-    follow,  // what a user named: the link stays, the file that it leads to is replaced; a dangling one is
-             // refused
-    refuse,  // rondo's own names inside a run directory or checkpoint
+    // for a user's path: keeps the link and replaces the file that it points to; refuses dangling links
+    follow,
+    refuse,  // for rondo's own files inside a run directory or checkpoint
   };
 
-  // Throws Error when the target is no regular file, or one that may not be written.
+  // Throws Error if the target is not a regular file or is not writable.
   ReplacedFile(std::filesystem::path target, Links links);
   ~ReplacedFile();
   ReplacedFile(const ReplacedFile&) = delete;
   ReplacedFile& operator=(const ReplacedFile&) = delete;
 
-  // What it becomes, without links.
+  // Returns the final path, after links are resolved.
   const std::filesystem::path& target() const { return target_; }
-  // Where to write: a name that did not exist a moment ago. Create it with O_EXCL.
+  // Returns the path to write to. The file does not exist yet: create it with O_EXCL.
   const std::filesystem::path& temporary() const { return temporary_; }
-  // temporary(), complete and synced by its writer, becomes the target, with the permissions that the target
-  // had.
+  // Renames temporary() to the target, with the previous target's permissions. The caller has written and
+  // synced it.
   void commit();
 
  private:
@@ -71,15 +70,16 @@ class ReplacedFile {
   bool committed_ = false;
 };
 
-// Writes the whole of what a user asked for to where the user said: a regular file in one step, as above with
-// links followed; devices and named pipes as streams, with nothing renamed and nothing removed. Throws Error.
+// Writes `text` to a path that the user named. Replaces a regular file atomically, following links. Writes to
+// devices and named pipes directly, without renaming or removing them. Throws Error.
 void write_output(const std::filesystem::path& target, std::string_view text);
 
-// A file of rondo's own, in one step, to the disk. Throws Error when `path` is a link or no regular file.
+// Writes one of rondo's own files atomically and syncs it. Throws Error if `path` is a link or not a regular
+// file.
 void write_own_file(const std::filesystem::path& path, std::string_view text);
 
-// Takes space for the bytes [offset, offset + length) of a file from its file system; the file's size stays
-// as it is. Returns 0 or the error's number; what was taken before the error stays taken.
+// Reserves disk space for the bytes [offset, offset + length) of a file without changing its size. Returns 0
+// or errno. After an error, the space reserved so far stays reserved.
 int take_file_space(int descriptor, std::size_t offset, std::size_t length);
 
 }  // namespace rondo

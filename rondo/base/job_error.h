@@ -6,13 +6,13 @@
 
 namespace rondo {
 
-// A failure that every process of a job knows of. One of them is the one to report it, so that a job gives
-// one error and not one per process; all end with the same exit code.
+// A failure that every process of a job has learned about. Exactly one process reports it, so that a job
+// prints one error instead of one per process. All processes exit with the same code.
 class JobError : public Error {
  public:
   JobError(const std::string& message, ExitCode exit_code, bool mine_to_report)
       : Error(message), exit_code_(exit_code), mine_to_report_(mine_to_report) {}
-  // usage when all failures were UsageErrors, else failed.
+  // ExitCode::usage if all failures were UsageErrors, else ExitCode::failed.
   ExitCode exit_code() const { return exit_code_; }
   bool mine_to_report() const { return mine_to_report_; }
 

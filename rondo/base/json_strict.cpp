@@ -17,8 +17,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Builds the value from the parser's events. The library's own builder looks every new key of an ordered
-// object up among the earlier ones, one by one, and has no limit on depth.
+// Builds the value from the parser's events. The library's own builder searches an ordered object linearly
+// for every new key and has no depth limit.
 class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
  public:
   explicit ValueBuilder(const std::string& what) : what_(what) {}
@@ -67,7 +67,7 @@ class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
     place(std::forward<Value>(value));
     return true;
   }
-  // Where a value goes: the root, the end of a list, or behind the key that came before it.
+  // Adds a value at the current position: as the root, at the end of a list, or under the last key.
   template <class Value>
   OrderedJson& place(Value&& value) {
     if (open_.empty()) {
@@ -78,7 +78,7 @@ class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
       auto& list = open_.back()->get_ref<OrderedJson::array_t&>();
       return list.emplace_back(std::forward<Value>(value));
     }
-    // That the key is new was looked up by its hash.
+    // key() has already checked that the key is new, by its hash.
     OrderedJson::object_t::Container& members = open_.back()->get_ref<OrderedJson::object_t&>();
     return members.emplace_back(std::move(key_), OrderedJson(std::forward<Value>(value))).second;
   }
@@ -93,8 +93,8 @@ class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
   const std::string& what_;
   OrderedJson root_;
   std::string key_;
-  // Of the values that are not complete yet. A pointer stays valid: what is around an open value does not
-  // grow.
+  // Values that are still open. The pointers stay valid because a container does not grow while a value
+  // inside it is open.
   std::vector<OrderedJson*> open_;
   std::vector<std::unordered_set<std::string>> keys_;
 };
@@ -120,7 +120,7 @@ std::string json_problem(const std::exception& error) {
   // "[json.exception.type_error.302] type must be string, but is number"
   std::string_view text = error.what();
   if (text.starts_with("[json.exception")) text.remove_prefix(std::min(text.find(']') + 2, text.size()));
-  // The byte is named by whoever asks.
+  // The caller adds the byte offset.
   if (const std::size_t colon = text.find(": "); text.starts_with("parse error at"))
     text.remove_prefix(colon == std::string_view::npos ? 0 : colon + 2);
   return printable(text, 240);
@@ -138,7 +138,8 @@ std::int64_t json_integer(const Json& value, const std::string& where, std::int6
     number = value.template get<std::int64_t>();
   } else if (value.is_number_float()) {
     const double given = value.template get<double>();
-    // 2^63 and beyond are no int64; above 2^53 a double is no count of anything, but it is whole.
+    // Values from 2^63 on do not fit int64. Whole doubles above 2^53 are accepted although they may be
+    // rounded.
     if (!(given >= -0x1p63 && given < 0x1p63) || given != std::floor(given)) fail();
     number = static_cast<std::int64_t>(given);
   } else {

@@ -30,19 +30,20 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::warn;
 }
 
-// By number of replica, as lines show them: "[rank 3] ".
+// Log prefixes by replica number: "[rank 3] ".
 struct Prefixes {
   std::mutex mutex;  // protects by_replica
   std::map<int, std::string> by_replica;
 };
 
-// Never destroyed, as the logger.
+// Never destroyed, like the logger.
 Prefixes& prefixes() {
   static auto* const instance = new Prefixes();
   return *instance;
 }
 
-// "%*" in a pattern: the prefix of the thread that writes the line, which is the one that formats it.
+// Formatter of "%*" in a pattern: the prefix of the calling thread. The thread that logs a line also formats
+// it.
 class PrefixFlag final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& line) override {
@@ -61,8 +62,8 @@ std::unique_ptr<spdlog::formatter> line_formatter() {
   return formatter;
 }
 
-// A function-local static: made at the first line, safe from any thread, and never destroyed before the last
-// one.
+// A function-local static: created by the first log line in any thread and never destroyed, so that the last
+// line can still use it.
 spdlog::logger& logger() {
   static spdlog::logger* const instance = [] {
     auto* made = new spdlog::logger("rondo", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());

@@ -5,19 +5,20 @@
 
 #include "rondo/base/text.h"
 
-// Log lines go to standard error as "12:00:01.123 W [rank 3] text". The library behind is private to log.cpp.
+// Severity of a log line. Lines go to standard error as "12:00:01.123 W [rank 3] text". The logging library
+// is private to log.cpp.
 namespace rondo::log {
 
 enum class Level { debug, info, warning, error, off };
 
-// Reads "debug", "info", "warning", "error" or "off"; throws UsageError otherwise.
+// Parses "debug", "info", "warning", "error" or "off". Throws UsageError for other text.
 Level parse_level(std::string_view text);
 
-// Lines below `level` are dropped. The start value is RONDO_LOG_LEVEL, or warning. Any thread.
+// Drops lines below `level`. The initial level is RONDO_LOG_LEVEL, or warning. Thread-safe.
 void set_level(Level level);
 
-// Shown in every later line of the threads of the calling thread's replica (replica.h), for example "rank 3";
-// in a process that is one replica, in every line. Any thread.
+// Sets the prefix of all later lines from threads of the calling thread's replica (replica.h), for example
+// "rank 3". In a process with one replica, every line has this prefix. Thread-safe.
 void set_prefix(std::string_view prefix);
 
 bool enabled(Level level);

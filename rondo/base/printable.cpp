@@ -13,7 +13,7 @@ namespace {
 bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character.front());
   if (character.size() == 1) return (first < 0x20 && first != '\n') || first == 0x7F;
-  // U+0080 to U+009F are control characters too, and some terminals obey them.
+  // U+0080 to U+009F are control characters too, and some terminals interpret them.
   return character.size() == 2 && first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
 }
 
@@ -44,7 +44,7 @@ bool inside_a_character(std::string_view text, std::size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
 
-// "[enforce fail at alloc_cpu.cpp:127] err == 0. " and the message becomes the message.
+// Turns "[enforce fail at alloc_cpu.cpp:127] err == 0. message" into "message".
 std::string without_place(std::string line) {
   const std::size_t begin = line.find("[enforce fail at "), end = line.find("] ", begin);
   const std::size_t condition = line.find(". ", end);
@@ -80,7 +80,7 @@ bool is_utf8(std::string_view text) {
 
 std::string printable(std::string_view text, std::size_t longest) {
   if (text.size() <= longest) return escaped(text);
-  // The end says what was expected, the beginning which file it was.
+  // Keeps both ends: the beginning of a message names the file, the end names the expected value.
   std::size_t head = longest * 3 / 4;
   std::size_t tail = text.size() - longest / 4;
   while (head > 0 && inside_a_character(text, head)) --head;

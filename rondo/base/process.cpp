@@ -40,7 +40,7 @@ std::filesystem::path measurement_path(const char* variable, const char* file) {
     return std::filesystem::path(value == nullptr ? "" : value);
   };
   if (auto path = value_of(variable); !path.empty()) return path;
-  // A relative one counts as not set, says the XDG base directory specification.
+  // The XDG base directory specification says to ignore relative paths.
   if (const auto cache = value_of("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "rondo" / file;
   if (const auto home = value_of("HOME"); home.is_absolute()) return home / ".cache" / "rondo" / file;
   return {};
@@ -50,7 +50,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "RONDO_MPI_MODULE" of "rondo_mpi.so".
+// Returns the environment variable of a module: "RONDO_MPI_MODULE" for "rondo_mpi.so".
 std::string module_variable(const std::string& file) {
   std::string name = file.substr(0, file.rfind(".so")) + "_module";
   for (char& letter : name) {
@@ -59,7 +59,7 @@ std::string module_variable(const std::string& file) {
   return name;
 }
 
-// The folders where the dynamic linker looks for a library that this program loads.
+// Returns the folders that the dynamic linker searches for libraries of this program.
 std::vector<fs::path> linker_folders() {
   std::vector<fs::path> folders;
   void* const program = dlopen(nullptr, RTLD_LAZY);
@@ -82,7 +82,7 @@ std::string find_module(const std::string& file) {
   if (const char* given = std::getenv(variable.c_str()); given != nullptr && *given != '\0') return given;
   std::error_code ignored;
   const fs::path programs = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  // A program may lie in a folder below the one of rondo's own programs.
+  // A program may be installed one folder below rondo's own programs.
   std::vector<fs::path> folders = {programs, programs / "../lib", programs / "../../lib"};
   for (const fs::path& folder : linker_folders()) folders.push_back(folder);
   for (const fs::path& folder : folders) {

@@ -7,16 +7,16 @@ namespace rondo {
 namespace {
 
 thread_local int replica_of_thread = 0;
-thread_local int rank_of_thread = 0;  // its replica
+thread_local int rank_of_thread = 0;  // number of the replica of the thread's rank
 thread_local std::function<void()> setup_of_threads;
 
-// Numbers in use. Of the process, as threads are.
+// Replica numbers in use in this process.
 struct ReplicaNumbers {
   std::mutex mutex;  // protects taken
   std::set<int> taken;
 };
 
-// Never destroyed: a Context may live as long as the process.
+// Never destroyed: a Context may live until the process exits.
 ReplicaNumbers& replica_numbers() {
   static auto* const numbers = new ReplicaNumbers();
   return *numbers;

@@ -4,32 +4,32 @@
 #include <thread>
 #include <utility>
 
-// Ranks of a job may be threads of one process, and so may several jobs. Each such rank is a replica with a
-// number of its own: what its threads write to the log stands under its prefix (log.h), and memory that they
-// take counts for it (rondo/memory). Number 0 has every thread that says nothing: a process with one rank
-// needs none of this.
+// Ranks of one job or of several jobs may be threads of one process. Each such rank is a replica with its own
+// number. The number selects the log prefix of its threads (log.h) and the account of the memory that they
+// allocate (rondo/memory). Threads that set no number have number 0, which is enough for a process with one
+// rank.
 namespace rondo {
 
-// The number under which the calling thread works.
+// Returns the replica number of the calling thread.
 int this_replica() noexcept;
 
-// The number of the rank for which the calling thread works: this_replica(), but in the threads of a rank
-// with several replicas the one of that rank.
+// Returns the number of the rank that the calling thread works for. Differs from this_replica() only in a
+// rank with several replicas.
 int replica_of_this_rank() noexcept;
 
-// A number for as long as the object lives: the lowest that no other one has. Any thread.
+// A replica number that is reserved for the lifetime of the object: the lowest free one. Thread-safe.
 class Replica {
  public:
   Replica();
-  // One of several replicas of the rank with number `rank`.
+  // Creates one of several replicas of the rank with number `rank`.
   explicit Replica(int rank);
-  // The calling thread goes back to number 0 if it works under this one.
+  // Resets the calling thread to number 0 if it uses this number.
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
   int number() const { return number_; }
-  // The calling thread works under this number from here on.
+  // Sets the calling thread's number to this one.
   void enter() const;
 
  private:
@@ -37,8 +37,9 @@ class Replica {
   int rank_;
 };
 
-// Has the threads that replica_thread() starts from the calling one call `setup` before their body, and so
-// the threads that those start. Replaces the function given before; an empty one ends it. Any thread.
+// Makes threads that replica_thread() starts from the calling thread call `setup` before their body. Threads
+// that those threads start inherit it. Replaces the previous function; an empty function disables it.
+// Thread-safe.
 void set_thread_setup(std::function<void()> setup);
 
 namespace detail {
@@ -46,12 +47,12 @@ void enter_replica(int number, int rank) noexcept;
 std::function<void()> thread_setup();
 }  // namespace detail
 
-// The numbers of the thread that makes the object, for threads that work for that thread and were not started
-// by it: those on which autograd computes the backward pass of a device.
+// The replica and rank numbers of the thread that creates the object. For threads that work for that thread
+// but were not started by it, such as autograd's backward threads of a device.
 class NumbersOfThread {
  public:
   NumbersOfThread() : replica_(this_replica()), rank_(replica_of_this_rank()) {}
-  // The calling thread works under them from here on.
+  // Sets the calling thread's numbers to these.
   void enter() const { detail::enter_replica(replica_, rank_); }
 
  private:
@@ -59,7 +60,7 @@ class NumbersOfThread {
   int rank_;
 };
 
-// Starts a thread that works under the numbers of the calling thread, after its set_thread_setup().
+// Starts a thread with the calling thread's numbers; it runs the set_thread_setup() function before `body`.
 template <class Body>
 std::thread replica_thread(Body body) {
   return std::thread([number = this_replica(), rank = replica_of_this_rank(), setup = detail::thread_setup(),

@@ -2,13 +2,14 @@
 
 namespace rondo {
 
-// What may be written to a stream, given by its file descriptor.
+// Terminal capabilities of a file descriptor.
 
-// A terminal that understands escape sequences: not TERM=dumb, nor one without a TERM. On others a line
-// cannot be redrawn.
+// Returns whether the descriptor is a terminal that supports escape sequences: TERM is set and is not "dumb".
+// On other outputs a line cannot be redrawn.
 bool is_terminal_with_escapes(int descriptor);
 
-// Such a terminal, and the user has not set NO_COLOR (to anything but nothing).
+// Returns whether the terminal supports escape sequences and the user has not set NO_COLOR to a non-empty
+// value.
 bool wants_colours(int descriptor);
 
 struct TerminalSize {
@@ -16,7 +17,7 @@ struct TerminalSize {
   int rows = 24;
 };
 
-// Of the terminal behind it; 80 x 24 where there is none.
+// Returns the size of the terminal, or 80 x 24 if the descriptor is not a terminal.
 TerminalSize terminal_size(int descriptor);
 
 }  // namespace rondo

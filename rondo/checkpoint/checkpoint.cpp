@@ -32,7 +32,7 @@ constexpr const char* state_file = "state.json";
 
 std::string random_name(std::size_t rank) { return str("rank", rank); }
 
-// The rank in random_name(); `ranks` for what is none of them.
+// Returns the rank in a random_name(), or `ranks` if the name has another form.
 std::size_t rank_of(const std::string& name, std::size_t ranks) {
   std::size_t rank = ranks;
   constexpr std::string_view prefix = "rank";
@@ -65,7 +65,7 @@ std::vector<at::Tensor> read_random_states(const CheckpointFiles& files) {
   return states;
 }
 
-// "rank3/hook/residual/7" is "hook/residual/7" of rank 3.
+// Names the tensors by rank: "rank3/hook/residual/7" is "hook/residual/7" of rank 3.
 NamedTensors name_by_rank(const RankStates& states) {
   NamedTensors tensors;
   for (std::size_t rank = 0; rank < states.size(); ++rank) {
@@ -198,8 +198,8 @@ nlohmann::json read_checkpoint_values(const fs::path& path) {
 
 namespace {
 
-// Smaller tensors share a file, which is written every time: a file of its own costs as much as so many
-// bytes.
+// Smaller tensors share a file that is always written: a separate file costs about as much as writing this
+// many bytes.
 constexpr std::uint64_t kAlone = std::uint64_t{64} << 10;
 
 std::span<const std::byte> elements_of(const at::Tensor& tensor) {
@@ -230,7 +230,7 @@ bool IncrementalWriter::link(const std::string& kind, const TensorSpec& spec, co
   const auto found = older_.find({kind, spec.name});
   if (found == older_.end()) return false;
   const auto& [path, record] = found->second;
-  // The header has name, dtype and shape.
+  // The header contains name, dtype and shape.
   if (record.tensors.front().checksum != checksum ||
       record.header_checksum != checksum_hex(as_bytes(safetensors_header({spec}))))
     return false;
@@ -247,7 +247,7 @@ void IncrementalWriter::write(const std::string& kind, const TensorSources& sour
   const auto is_alone = [](const TensorEntry& entry) { return entry.bytes() >= kAlone; };
   const int files = 1 + static_cast<int>(std::count_if(order.begin(), order.end(), is_alone));
 
-  int number = 0;  // the first file is of the small ones and of further names
+  int number = 0;  // the first file holds the small tensors and the further names
   std::map<std::string, at::Tensor> small;
   std::vector<TensorSpec> small_specs;
   for (const TensorEntry& entry : order) {
@@ -300,8 +300,8 @@ void set_random_state(const at::Tensor& state, c10::Device device) {
     sizes.push_back(generator.get_state().numel());
   }
   const std::int64_t whole = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  // Saved on a device, or taken up by a process on one that was saved on the CPU: only the CPU's generator is
-  // in both.
+  // The state was saved on a device, or was saved on the CPU and is restored on a device: both contain the
+  // CPU generator's state.
   const bool fits = state.numel() == whole || state.numel() == sizes.front() ||
                     (device.is_cpu() && state.numel() == whole + kCudaStateBytes);
   if (state.scalar_type() != at::kByte || state.dim() != 1 || !fits) {

@@ -19,36 +19,36 @@ struct Module;
 
 namespace rondo {
 
-// A tensor and what it is called.
+// A tensor with its name.
 struct NamedTensor {
-  std::string name;   // dotted, as in the model
-  at::Tensor tensor;  // a handle on the model's own
+  std::string name;   // dotted name, as in the model
+  at::Tensor tensor;  // reference to the model's tensor
 };
 
-// Tensors by name, in a model's order. A tensor that a model shares between two places stands under both
-// names, as the same at::Tensor (at::Tensor::is_same).
+// Tensors by name, in the model's order. A tensor that a model uses in two places appears under both names as
+// the same at::Tensor (at::Tensor::is_same).
 using NamedTensors = std::vector<NamedTensor>;
 
-// All parameters, then all buffers, by their dotted names, with `prefix` in front ("generator." for one model
-// of two). The tensors are the module's own, not copies.
+// Returns all parameters, then all buffers, by dotted name with `prefix` ("generator." for one of two
+// models). The tensors are the module's own, not copies.
 NamedTensors named_tensors(const torch::nn::Module& module, const std::string& prefix = "");
-// The same of a TorchScript module.
+// Same for a TorchScript module.
 NamedTensors named_tensors(const torch::jit::Module& module, const std::string& prefix = "");
 
-// The shards' own tensors, under their names.
+// Returns the shards' local tensors, by name.
 NamedTensors locals_of(const std::vector<Shard>& shards);
-// The first shard of that name; null when there is none.
+// Returns the first shard with that name; null if there is none.
 const Shard* find_shard(const std::vector<Shard>& shards, const std::string& name);
-// For tensors that stand under several names: each further name with the one under which the tensor is
-// stored, which is the first that `is_stored` takes. Without `is_stored` that is the first of all.
+// Returns the further names of tensors that appear under several names, each mapped to the name under which
+// the tensor is stored: the first one that `is_stored` accepts. Without `is_stored`, the first of all.
 std::map<std::string, std::string> shared_names(
     const NamedTensors& tensors, const std::function<bool(const std::string& name)>& is_stored = {});
 
-// What an optimizer remembers, by parameter NAME: a model whose parameters are made in another order, or an
-// optimizer with other groups of the same parameters in memory, is noticed instead of silently mixed up.
+// State of an optimizer by parameter name. Detects a model with another parameter order, or an optimizer with
+// other groups, instead of mixing up the states silently.
 struct OptimizerSnapshot {
-  nlohmann::json description;  // type, options and parameter names of each group, counters of each parameter
-  NamedTensors tensors;        // "NAME/PARAMETER/exp_avg"; the optimizer's own tensors
+  nlohmann::json description;  // type; options and parameter names of each group; counters of each parameter
+  NamedTensors tensors;        // "NAME/PARAMETER/exp_avg"; references to the optimizer's tensors
 };
 
 }  // namespace rondo

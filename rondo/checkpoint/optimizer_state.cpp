@@ -34,8 +34,8 @@ ParameterNames parameter_names(const NamedTensors& model) {
   return names;
 }
 
-// The parameters of a group by name, without those whose name is empty. Throws UsageError for one that
-// `names` lacks.
+// Returns the parameters of a group by name, without those with an empty name. Throws UsageError for a
+// parameter that `names` lacks.
 std::vector<NamedTensor> named_parameters(const std::string& optimizer,
                                           const torch::optim::OptimizerParamGroup& group,
                                           const ParameterNames& names) {
@@ -68,11 +68,11 @@ at::Tensor archive_bytes(const Optimizer& optimizer) {
   return tensor;
 }
 
-// Nobody trains longer.
+// Upper bound for the step counters of a valid checkpoint.
 constexpr std::int64_t kMostOptimizerSteps = std::int64_t{1} << 53;
 
-// One option of a group, or one counter of a parameter. The optimizers themselves refuse what is below 0;
-// only SGD's dampening may be.
+// Parses one option of a group or one counter of a parameter. The optimizers themselves refuse negative
+// values, except for SGD's dampening.
 template <class Value>
 void read_field(const Json& fields, const char* key, const std::string& where, Value& value) {
   const Json& field = json_member(fields, key, where);
@@ -91,12 +91,13 @@ void read_field(const Json& fields, const char* key, const std::string& where, V
   }
 }
 
-// What prepare_optimizer() collects before it changes anything.
+// State collected by prepare_optimizer() before anything is changed.
 struct Restored {
-  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;  // of each group
-  std::vector<void*> parameters;  // of which no state from before stays
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;  // one for each group
+  std::vector<void*> parameters;  // parameters whose previous state is removed
   std::vector<std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>> states;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // into tensors that the optimizer has: to, from
+  // copies into existing tensors of the optimizer: to, from
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
 };
 
 class Preparation {
@@ -140,7 +141,7 @@ class Preparation {
   Restored restore_fields(const ParameterNames& names) const {
     Restored restored;
     const Json& saved_groups = groups();
-    // Counters by parameter; of those without a gradient yet there are none.
+    // Counters by parameter; parameters that had no gradient yet have none.
     const Json& states = json_object(json_member(description_, "state", where_), json_place(where_, "state"));
     for (std::size_t g = 0; g < saved_groups.size(); ++g) {
       auto& group = optimizer_.param_groups()[g];
@@ -192,8 +193,8 @@ class Preparation {
     return json_place(json_place(where_, "state"), parameter);
   }
 
-  // Which fields a group's options use follows from what is there: of one parameter, so of all that have
-  // state.
+  // Returns the fields that the group's options use: if one parameter has a field, all parameters with state
+  // have it.
   template <class Kind>
   std::set<std::string> used_fields(const std::vector<NamedTensor>& parameters) const {
     std::set<std::string> used;
@@ -206,7 +207,7 @@ class Preparation {
     return used;
   }
 
-  // What the optimizer has of the parameter now.
+  // Returns the optimizer's current tensors of the parameter.
   template <class Kind>
   std::map<std::string, at::Tensor> tensors_of(const NamedTensor& parameter) const {
     std::map<std::string, at::Tensor> result;
@@ -218,7 +219,7 @@ class Preparation {
     return result;
   }
 
-  // Memory that is there is used again: new pages cost as much as the copy.
+  // Reuses existing memory: allocating new pages costs as much as the copy.
   void restore(const NamedTensor& parameter, const std::set<std::string>& used, const char* field,
                const at::Tensor& present, at::Tensor& value, Restored& restored) const {
     const std::string tensor = tensor_name(name_, parameter.name, field);
@@ -244,7 +245,7 @@ class Preparation {
   Optimizer& optimizer_;
   const Json& description_;
   const std::string& what_;
-  std::string where_;  // the description, in errors about its values
+  std::string where_;  // location of the description, for errors about its values
   std::map<std::string, at::Tensor> tensors_;
 };
 
@@ -260,7 +261,7 @@ void put_in_place(Optimizer& optimizer, Restored& restored) {
 }  // namespace
 
 std::string parameter_of(const std::string& optimizer, const std::string& tensor) {
-  // "OPTIMIZER/PARAMETER/FIELD"
+  // Format: "OPTIMIZER/PARAMETER/FIELD".
   const std::size_t begin = optimizer.size() + 1;
   const std::size_t end = tensor.rfind('/');
   return begin < end ? tensor.substr(begin, end - begin) : std::string();
@@ -271,7 +272,7 @@ NamedTensors cut_optimizer(const std::string& optimizer, const StoredTensors& te
   NamedTensors parts;
   for (const StoredTensor& tensor : tensors) {
     const Shard* const shard = find_shard(shards, parameter_of(optimizer, tensor.name));
-    // Of another shape it is left for prepare_optimizer() to name.
+    // prepare_optimizer() reports a tensor with another shape.
     const bool is_cut = shard != nullptr && tensor.sizes == shard->global_sizes;
     parts.push_back({tensor.name, is_cut ? tensor.read(*shard) : tensor.full()});
   }

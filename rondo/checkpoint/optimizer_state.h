@@ -15,28 +15,29 @@ namespace rondo {
 
 struct StoredTensor;
 
-// The name of a training's only optimizer.
+// Name of the only optimizer of a training.
 inline constexpr const char* kOptimizerName = "optimizer";
 
-// The parameter of which `tensor`, of a snapshot of the optimizer, is; empty when it is of none.
+// Returns the parameter that `tensor` of an optimizer snapshot belongs to; empty if it belongs to none.
 std::string parameter_of(const std::string& optimizer, const std::string& tensor);
 
-// Of the tensors of a snapshot the parts that belong to the parameters' shards; no shards: all of them.
+// Returns the parts of a snapshot's tensors that belong to the parameters' shards; without shards, the whole
+// tensors.
 NamedTensors cut_optimizer(const std::string& optimizer, const std::vector<StoredTensor>& tensors,
                            const std::vector<Shard>& shards);
 
-// `name` prefixes the tensors. `model` gives the parameters their names. SGD, Adam, AdamW, RMSprop, Adagrad
-// and classes derived from them are stored field by field; any other optimizer as the bytes of its own
-// archive. Parameters that have no name in `model` are left out: they are this process's own. Throws
+// Takes a snapshot; `name` prefixes the tensors, and `model` names the parameters. SGD, Adam, AdamW, RMSprop,
+// Adagrad and classes derived from them are stored field by field; any other optimizer as the bytes of its
+// own archive. Skips parameters with an empty name in `model`, which belong to this process only. Throws
 // UsageError for a parameter that `model` lacks.
 OptimizerSnapshot snapshot_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
                                      const NamedTensors& model);
 
-// Checks that `description` and `tensors` fit the optimizer and its parameters, and returns the function that
-// puts them in place, for the caller to run when everything else has been checked too. Throws DataError
-// naming what differs first, and a value that cannot be with its place; `what` describes the source, `file`
-// is the file of the description where it comes from one. What the optimizer has of parameters without a name
-// in `model` stays. An archive may run code when libtorch reads it: UsageError without `trusts_archive`.
+// Checks that `description` and `tensors` fit the optimizer and its parameters. Returns the function that
+// applies them, for the caller to run after all other checks. Throws DataError naming the first difference,
+// or an invalid value with its location. `what` describes the source; `file` is the file of the description,
+// if any. Keeps the state of parameters with an empty name in `model`. libtorch may run code when it reads an
+// archive, so an archive is a UsageError without `trusts_archive`.
 std::function<void()> prepare_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
                                         const NamedTensors& model, const nlohmann::json& description,
                                         const NamedTensors& tensors, const std::string& what,

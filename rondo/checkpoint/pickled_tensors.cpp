@@ -20,22 +20,22 @@ namespace {
 constexpr int kDeepestModule = 64;
 constexpr std::size_t kMostTensors = 1'000'000;
 
-// One value of a pickle. Values refer to each other by number, so neither depth nor cycles of a hostile file
-// reach the stack.
+// One value of a pickle. Values refer to each other by index, so a hostile file's depth or cycles cannot
+// overflow the stack.
 struct PickledValue {
   enum class Kind { other, whole, text, mark, sequence, dict, global, object, tensor, storage };
   Kind kind = Kind::other;
   std::int64_t number = 0;
-  std::string text = {};  // of a text; MODULE.NAME of a global and of an object's class; a storage's key
+  std::string text = {};  // a text; MODULE.NAME of a global or of an object's class; a storage's key
   std::vector<std::size_t> items =
-      {};  // of a sequence; of a dict keys and values in turns; an object's state
+      {};  // elements of a sequence; alternating keys and values of a dict; an object's state
   at::Tensor tensor = {};
   at::ScalarType dtype = at::kFloat;  // of a storage
 };
 using Kind = PickledValue::Kind;
 
-// Types of numbers as pickles name them: by the type of a storage, or by the dtype beside an untyped one,
-// which Python writes for those that have no storage type of their own.
+// Number types in pickles: identified by the storage type, or by the dtype next to an untyped storage, which
+// Python writes for types without a storage type.
 struct PickledDtype {
   std::string_view storage;
   std::string_view dtype;
@@ -94,7 +94,7 @@ class PickleReader {
     rest_.remove_prefix(count);
     return taken;
   }
-  // Little-endian, as pickles are.
+  // Reads a little-endian number.
   std::uint64_t number(std::size_t count) {
     std::uint64_t value = 0;
     const std::string_view raw = bytes(count);
@@ -150,13 +150,13 @@ class PickleReader {
   }
   void extend(Kind kind, const std::vector<std::size_t>& items) {
     PickledValue& target = value(top());
-    // Entries of other objects, a subclass of dict say, belong to its state.
+    // Entries of other objects, such as a subclass of dict, are added to its state.
     if (target.kind != kind && target.kind != Kind::object) fail("adds to what holds nothing");
     if (kind == Kind::dict && items.size() % 2 != 0) fail("has a key without a value");
     target.items.insert(target.items.end(), items.begin(), items.end());
   }
 
-  // One instruction; false at the end.
+  // Executes one instruction. Returns false at the end.
   bool step() {
     const char code = bytes(1).front();
     switch (code) {
@@ -285,7 +285,7 @@ class PickleReader {
   void push_long(std::size_t count) {
     if (count > 8) {
       bytes(count);
-      push({});  // no size of a tensor
+      push({});  // too large for the size of a tensor
       return;
     }
     std::uint64_t raw = number(count);
@@ -293,7 +293,8 @@ class PickleReader {
     push_whole(std::bit_cast<std::int64_t>(raw));
   }
 
-  // ("storage", torch.FloatStorage, KEY, DEVICE, elements); the dtype of an untyped one stands beside it.
+  // Format: ("storage", torch.FloatStorage, KEY, DEVICE, elements). The dtype of an untyped storage follows
+  // later.
   void push_storage(std::size_t description) {
     const std::vector<std::size_t> items = value(description).items;
     if (items.size() < 3) fail("names something that is no storage");
@@ -304,7 +305,7 @@ class PickleReader {
     push({.kind = Kind::storage, .text = value(items[2]).text, .dtype = *dtype});
   }
 
-  // What a call or a new object would be; nothing is called.
+  // Handles a call or object construction by its name; nothing is called.
   void reduce() {
     const std::vector<std::size_t> arguments = value(pop()).items;
     const PickledValue function = value(pop());
@@ -338,7 +339,7 @@ class PickleReader {
   void build() {
     const std::size_t state = pop();
     PickledValue& object = value(top());
-    if (object.kind != Kind::object) return;  // attributes beside the entries of an ordered dict
+    if (object.kind != Kind::object) return;  // ignores attributes of an ordered dict
     object.items = {state};
   }
 
@@ -352,7 +353,7 @@ class PickleReader {
     return numbers;
   }
 
-  // (storage, offset, sizes, strides, requires_grad, hooks, dtype, ...)
+  // Arguments: (storage, offset, sizes, strides, requires_grad, hooks, dtype, ...).
   at::ScalarType dtype_beside(const std::vector<std::size_t>& arguments) {
     if (arguments.size() < 7) fail("has a tensor without a dtype");
     const std::string& name = value(arguments[6]).text;
@@ -361,7 +362,7 @@ class PickleReader {
     return *dtype;
   }
 
-  // (storage, offset, sizes, strides, ...), of the storage's dtype unless another is given.
+  // Arguments: (storage, offset, sizes, strides, ...). Uses the storage's dtype unless `given` is set.
   void push_tensor(const std::vector<std::size_t>& arguments, std::optional<at::ScalarType> given) {
     if (arguments.size() < 4 || value(arguments[0]).kind != Kind::storage ||
         value(arguments[1]).kind != Kind::whole || value(arguments[1]).number < 0)
@@ -374,7 +375,7 @@ class PickleReader {
     if (!records_.contains(key)) records_[key] = record_(key);
     const PickledRecord& record = records_[key];
     const std::size_t element = c10::elementSize(dtype);
-    std::int64_t last = value(arguments[1]).number;  // the element with the highest address
+    std::int64_t last = value(arguments[1]).number;  // element with the highest address
     bool is_empty = false;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       std::int64_t reach = 0;

@@ -113,8 +113,8 @@ PretrainedReport load_pretrained(const std::filesystem::path& path, const NamedT
 
 namespace {
 
-// The texts that the stars of `pattern` stand for in `name`, each as short as can be but the last; none where
-// it does not match.
+// Returns the texts that the stars of `pattern` match in `name`: each as short as possible except the last.
+// Empty if the pattern does not match.
 std::optional<std::vector<std::string>> stars_of(std::string_view pattern, std::string_view name) {
   std::vector<std::string> found;
   const std::size_t star = pattern.find('*');
@@ -122,7 +122,7 @@ std::optional<std::vector<std::string>> stars_of(std::string_view pattern, std::
   if (!name.starts_with(pattern.substr(0, star))) return {};
   pattern.remove_prefix(star + 1);
   name.remove_prefix(star);
-  // From here on a star has been open: its text ends where what follows it begins.
+  // A star is open here: its text ends where the following fixed text begins.
   for (;;) {
     const std::size_t next = pattern.find('*');
     const std::string_view fixed = pattern.substr(0, next);
@@ -159,11 +159,11 @@ std::string shape_of(const at::Tensor& tensor) {
 }
 
 struct Given {
-  std::string name;  // in the file
+  std::string name;  // name in the file
   at::Tensor tensor;
 };
 
-// The tensors of the file by the model's names.
+// Returns the file's tensors by the model's names.
 std::map<std::string, Given> renamed(const NamedTensors& tensors, const std::vector<RenameRule>& rules,
                                      const std::string& file, WeightsReport& report) {
   std::map<std::string, Given> result;
@@ -189,13 +189,13 @@ std::map<std::string, Given> renamed(const NamedTensors& tensors, const std::vec
   return result;
 }
 
-// Whether values of the one type may be copied into the other: only floating-point types are converted.
+// Returns whether the values may be copied: only floating-point types are converted.
 bool converts(const at::Tensor& from, const at::Tensor& to) {
   return (from.is_floating_point() && to.is_floating_point()) || from.scalar_type() == to.scalar_type();
 }
 
-// The rule under which most of the tensors that the model lacks would be found, where their names differ by
-// one prefix only, as "module." of Python's DistributedDataParallel.
+// Returns the rule that would find most of the model's missing tensors if the names differ only by a prefix,
+// such as "module." of Python's DistributedDataParallel.
 std::optional<RenameRule> prefix_rule(const std::vector<std::string>& missing,
                                       const std::vector<std::string>& left_over) {
   std::map<RenameRule, std::size_t> votes;
@@ -257,7 +257,7 @@ WeightsReport load_partial_weights(const std::filesystem::path& path, const Name
   WeightsReport report;
   const std::map<std::string, Given> given = renamed(read_weights(path), rules, path.string(), report);
   std::set<std::string> wanted;
-  std::map<const c10::TensorImpl*, bool> reached;  // tensors that the model has under several names
+  std::map<const c10::TensorImpl*, bool> reached;  // tensors with several names in the model
   for (const NamedTensor& t : model) {
     wanted.insert(t.name);
     reached[t.tensor.unsafeGetTensorImpl()] |= given.contains(t.name);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kEnding = ".safetensors";
 
-// The files of one kind that the manifest lists, in order. Which there must be, the name of each says.
+// Returns the manifest's files of one kind, in order. The file names determine which files must exist.
 std::vector<std::string> files_of(const CheckpointFiles& read, const std::string& kind) {
   const fs::path& checkpoint = read.path();
   std::vector<std::string> files;
@@ -60,7 +60,7 @@ void require_complete(const fs::path& checkpoint, const StoredTensor& tensor) {
                       join(left.front().offsets, ", "), "]"));
 }
 
-// Adds a piece to what is known of its tensor.
+// Adds a piece to its tensor.
 void add_piece(const fs::path& file, StoredTensor& tensor, const Shard& piece) {
   if (tensor.pieces.empty()) {
     tensor.name = piece.name;
@@ -120,7 +120,7 @@ StoredTensors stored_tensors(const CheckpointFiles& files, const std::string& ki
   const fs::path& checkpoint = files.path();
   StoredTensors result;
   std::map<std::string, std::size_t> numbers;
-  std::map<std::string, std::pair<std::string, std::string>> shared;  // further name, name, file
+  std::map<std::string, std::pair<std::string, std::string>> shared;  // further name -> (name, file)
   for (const std::string& name : files_of(files, kind)) {
     FileShards file = map_shards(files.tensors(name));
     for (const Shard& piece : file.shards) {
@@ -147,7 +147,7 @@ StoredTensors stored_tensors(const CheckpointFiles& files, const std::string& ki
 
 NamedTensors full_tensors(const StoredTensors& tensors) {
   NamedTensors result;
-  std::unordered_map<const c10::TensorImpl*, std::size_t> places;  // by the first piece
+  std::unordered_map<const c10::TensorImpl*, std::size_t> places;  // index by the first piece
   for (const StoredTensor& tensor : tensors) {
     std::size_t place = result.size();
     if (!tensor.pieces.empty())
@@ -201,12 +201,12 @@ at::ScalarType to_scalar_type(Dtype dtype) {
   return at::kByte;
 }
 
-// A metadata entry "shared:B" -> "A" says that B is the tensor stored as A.
+// Metadata prefix: an entry "shared:B" -> "A" means that B is the tensor stored as A.
 constexpr std::string_view shared_prefix = "shared:";
-// A metadata entry "shard:KEY" says of which elements of which tensor the file's tensor KEY is.
+// Metadata prefix: an entry "shard:KEY" gives the address of the file's tensor KEY in its full tensor.
 constexpr std::string_view shard_prefix = "shard:";
 
-// Whether the sizes are of a tensor that some memory could hold.
+// Returns whether the number of elements fits an int64.
 bool is_possible(const std::vector<std::int64_t>& sizes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes) {
@@ -216,7 +216,7 @@ bool is_possible(const std::vector<std::int64_t>& sizes) {
   return true;
 }
 
-// Throws DataError for an address that cannot be.
+// Parses the address of a shard. Throws DataError for an invalid one.
 Shard parse_address(const std::string& text, const std::string& what) {
   const nlohmann::json address = parse_json_strict(text, what);
   Shard shard;
@@ -246,7 +246,7 @@ void write_all(SafetensorsWriter& writer, const TensorLayout& layout, const Tens
 at::Tensor view_of(const std::shared_ptr<SafetensorsFile>& file, const TensorEntry& entry) {
   const at::ScalarType scalar_type = to_scalar_type(entry.dtype);
   const std::span<const std::byte> data = file->data(entry);
-  // Files of others need not be aligned.
+  // Files of other programs may be unaligned.
   if (data.empty() || reinterpret_cast<std::uintptr_t>(data.data()) % element_size(entry.dtype) != 0) {
     at::Tensor copy = at::empty(entry.shape, at::TensorOptions(scalar_type));
     if (!data.empty()) std::memcpy(copy.mutable_data_ptr(), data.data(), data.size());
@@ -320,7 +320,7 @@ SafetensorsWriter::Unsynced write_shards(const std::filesystem::path& path, cons
     const std::vector<std::int64_t> sizes =
         shard.within ? std::vector<std::int64_t>{shard.local.numel()} : shard.local.sizes().vec();
     specs.push_back({key, to_dtype(shard.name, shard.local.scalar_type()), sizes});
-    // A tensor without an address is the full one of its key's name.
+    // A tensor without an address is the full tensor named by its key.
     if (!is_full(shard) || key != shard.name)
       metadata[str(shard_prefix, key)] = address_to_json(shard).dump();
     by_key.emplace(std::move(key), &shard);

@@ -16,74 +16,74 @@
 
 namespace rondo {
 
-// A tensor in files, whole or in pieces that several ranks have written.
+// A tensor stored in files, whole or in pieces written by several ranks.
 struct StoredTensor {
   std::string name;
   at::ScalarType dtype = at::kFloat;
-  std::vector<std::int64_t> sizes;  // of the full tensor
-  std::vector<Shard> pieces;        // with values, which are read-only views of mapped files
+  std::vector<std::int64_t> sizes;  // shape of the full tensor
+  std::vector<Shard> pieces;        // pieces with values: read-only views of mapped files
 
-  // The elements of `address`, of which nothing else is read: a view where one piece has them so, else put
-  // together.
+  // Returns the elements of `address` and reads no others: a view if one piece contains exactly these
+  // elements, else a new tensor assembled from pieces.
   at::Tensor read(const Shard& address) const;
   at::Tensor full() const;
-  // Whether it is the same tensor under another name.
+  // Returns whether it is the same tensor under another name.
   bool is_same(const StoredTensor& other) const;
 };
 
 using StoredTensors = std::vector<StoredTensor>;
 
-// Tensors that are here, each in one piece.
+// Wraps tensors in memory, each as one piece.
 StoredTensors stored_tensors(const NamedTensors& tensors);
 
-// The tensors of KIND.safetensors of a checkpoint ("model", "optimizer"), or of
-// KIND-00001-of-00004.safetensors and the others where several ranks have written, under all their names.
-// Empty where the manifest lists no such file. Throws DataError for a file of another number of files that is
-// missing, for pieces that do not belong together, and for tensors of which elements are missing, naming
-// them.
+// Returns the tensors of one kind ("model", "optimizer") in a checkpoint, under all their names: from
+// KIND.safetensors, or from KIND-00001-of-00004.safetensors and so on if several ranks wrote it. Empty if the
+// manifest lists no such file. Throws DataError if one of the files is missing, for pieces that contradict
+// each other, and for a tensor with missing elements, naming them.
 StoredTensors stored_tensors(const CheckpointFiles& checkpoint, const std::string& kind);
 StoredTensors stored_tensors(const std::filesystem::path& checkpoint, const std::string& kind);
 
-// All of each.
+// Returns the full tensors.
 NamedTensors full_tensors(const StoredTensors& tensors);
 
-// "model-00001-of-00004.safetensors" of the first of four, "model.safetensors" of one alone.
+// Returns the name of a part: "model-00001-of-00004.safetensors" for the first of four, "model.safetensors"
+// for a single part.
 std::string part_name(const std::string& kind, int number, int count);
 
-// A tensor for a file that need not be there before it is written: a shard's whole, say, put together when it
-// is its turn and dropped when it is in the file.
+// A tensor to be written that need not exist beforehand: for example, the full tensor of a shard is gathered
+// when it is written and freed afterwards.
 struct TensorSource {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> sizes;
-  // Those with the same one are one tensor under several names. Not followed.
+  // Sources with equal identities are the same tensor under several names. Never dereferenced.
   const void* identity = nullptr;
-  // Gives the tensor, on any device and with any strides.
+  // Returns the tensor, on any device and with any strides.
   std::function<at::Tensor()> make;
 };
 
 using TensorSources = std::vector<TensorSource>;
 
-// Of tensors that are there.
+// Return sources for existing tensors.
 TensorSource source_of(const NamedTensor& tensor);
 TensorSources sources_of(const NamedTensors& tensors);
 
-// The numbers of those that a file holds, one for each tensor, in the order in which it is written: whoever
-// makes them together with a writer makes them in this order. Throws UsageError for a name that is there
-// twice and for a dtype that no file can hold.
+// Returns the indices of the sources to write, one per tensor, in file order. Ranks that cooperate in
+// creating the tensors must do so in this order. Throws UsageError for a duplicate name and for a dtype that
+// the file format lacks.
 std::vector<std::size_t> order_in_file(const TensorSources& sources);
 
 // Tensors of libtorch in safetensors files.
 
-// Adds a file of these tensors to a checkpoint, or writes it on its own. A tensor that stands under several
-// names is stored once, under the first; the others are noted in the file's metadata. Tensors may be on any
-// device and have any strides; one at a time is made, and copied to the CPU when it has to be.
+// Writes a file of these tensors, into a checkpoint or separately. A tensor with several names is stored
+// once, under the first; the file's metadata list the other names. Tensors may be on any device with any
+// strides. Creates one tensor at a time and copies it to the CPU if necessary.
 void write_tensors(CheckpointWriter& checkpoint, const std::string& file_name, const TensorSources& tensors);
 void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors);
 
-// Writes a file of pieces of tensors, each with its address in the full one, which the file's metadata hold.
-// `shared` are further names, with the name under which the tensor is stored, in this file or another.
-// Returns what a manifest says of the file, which is still to be synced and closed. Throws Error.
+// Writes a file of pieces of tensors, with the address of each piece in the file's metadata. `shared` maps
+// further names to the names under which tensors are stored, in this or another file. Returns the manifest
+// record and the file, which is not synced and closed yet. Throws Error.
 SafetensorsWriter::Unsynced write_shards(const std::filesystem::path& path, const std::vector<Shard>& shards,
                                          const std::map<std::string, std::string>& shared = {});
 
@@ -91,22 +91,22 @@ struct FileShards {
   std::vector<Shard> shards;                  // values are read-only views of the mapped file
   std::map<std::string, std::string> shared;  // as in write_shards()
 };
-// What is in a safetensors file; tensors without an address are full. Throws DataError.
+// Maps the content of a safetensors file; tensors without an address are full tensors. Throws DataError.
 FileShards map_shards(const std::filesystem::path& path);
 FileShards map_shards(const std::shared_ptr<SafetensorsFile>& file);
 
-// The tensors of a safetensors file under all their names, as read-only views of the mapped file, which stays
-// mapped as long as one of them lives. Throws DataError.
+// Returns the tensors of a safetensors file under all their names, as read-only views. The file stays mapped
+// as long as any of them lives. Throws DataError.
 NamedTensors map_tensors(const std::filesystem::path& path);
 NamedTensors map_tensors(const std::shared_ptr<SafetensorsFile>& file);
 
-// What a file's header says of tensors: each once, and the further names of shared ones in the metadata.
+// The header content of a file: each tensor once, and the further names of shared tensors in the metadata.
 struct TensorLayout {
   std::vector<TensorSpec> specs;
   std::map<std::string, std::string> metadata;
-  std::map<std::string, std::size_t> numbers;  // of the sources by name
+  std::map<std::string, std::size_t> numbers;  // index of the source by name
 };
-// Throws UsageError for a dtype that no file can hold.
+// Computes the layout. Throws UsageError for a dtype that the file format lacks.
 TensorLayout lay_out(const TensorSources& sources);
 
 }  // namespace rondo

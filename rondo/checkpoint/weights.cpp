@@ -25,17 +25,17 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view zip_magic = "PK\x03\x04";  // libtorch's archives are zip files
-// Behind the pickle's protocol: the number that torch.save began files with before PyTorch 1.6.
+// Number after the pickle's protocol at the start of files written by torch.save before PyTorch 1.6.
 constexpr std::string_view old_torch_magic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
-// The first bytes of a file.
+// Returns the first bytes of a file.
 std::string beginning_of(const fs::path& path) {
   const MappedFile file(path);
   const std::span<const std::byte> bytes = file.bytes();
   return {reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 16)};
 }
 
-// Throws DataError for a pickle that is not inside an archive; its objects would need Python.
+// Throws DataError for a pickle outside an archive; restoring its objects would need Python.
 void refuse_bare_pickle(const fs::path& path, std::string_view beginning) {
   if (beginning.size() < 2 || beginning[0] != '\x80' || beginning[1] < 2 || beginning[1] > 5) return;
   const bool is_old = beginning.substr(2).starts_with(old_torch_magic);
@@ -46,8 +46,8 @@ void refuse_bare_pickle(const fs::path& path, std::string_view beginning) {
                       "'), 'new.pt')"));
 }
 
-// A record of the archive. PyTorch stores records as they are, so none can be larger than the file: a few
-// bytes that unpack to a full memory are refused.
+// Reads a record of the archive. PyTorch stores records uncompressed, so none can be larger than the file.
+// Refuses compressed records, which could expand to fill the memory.
 PickledRecord read_record(caffe2::serialize::PyTorchStreamReader& archive, const std::string& name,
                           std::size_t file_bytes) {
   if (!archive.hasRecord(name)) throw DataError(str("it has no record ", printable(name)));
@@ -58,7 +58,7 @@ PickledRecord read_record(caffe2::serialize::PyTorchStreamReader& archive, const
   return {{static_cast<const std::byte*>(owner->get()), size}, owner};
 }
 
-// As data: neither TorchScript's code nor a pickle's functions are run.
+// Parses an archive as data: runs neither TorchScript code nor functions of a pickle.
 NamedTensors read_archive(const fs::path& path) {
   const std::string file = path.string();
   NamedTensors tensors;
@@ -86,7 +86,7 @@ NamedTensors read_archive(const fs::path& path) {
   return tensors;
 }
 
-// The modules of an archive being written.
+// A module of an archive being written, with its submodules.
 struct ArchiveNode {
   torch::serialize::OutputArchive archive;
   std::map<std::string, ArchiveNode> children;
@@ -142,7 +142,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool is_index(const fs::path& path) { return path.string().ends_with(".index.json"); }
 
-// The names of the tensors of each part. A part is a file beside the index.
+// Returns the names of the tensors in each part. A part is a file in the index's folder.
 std::map<std::string, std::set<std::string>> parts_of(const fs::path& index) {
   const std::string source = index.string();
   const auto document = read_json_file(index);
@@ -202,12 +202,12 @@ std::map<std::string_view, const StoredTensor*> by_name(const StoredTensors& ten
   return index;
 }
 
-// For each tensor of `target` the tensor to copy from, or none where a shared one was already dealt with.
+// Finds the source of each tensor of `target`; none for a shared tensor that already has one.
 class Matcher {
  public:
   Matcher(const StoredTensors& source, const std::string& what) : available_(by_name(source)), what_(what) {}
 
-  // `to` is where the elements go. Null where they have come already.
+  // Returns the source for `to`; null if the tensor already has one under another name.
   const StoredTensor* match(const NamedTensor& wanted, const Shard& to) {
     const auto found = available_.find(wanted.name);
     const auto shared = shared_.find(wanted.tensor.unsafeGetTensorImpl());
@@ -245,7 +245,7 @@ class Matcher {
 
   std::map<std::string_view, const StoredTensor*> available_;
   std::map<const c10::TensorImpl*, const StoredTensor*>
-      shared_;  // tensors of the target met so far, with their sources
+      shared_;  // tensors of the target found so far, with their sources
   std::set<std::string> used_;
   const std::string& what_;
 };
@@ -260,7 +260,7 @@ std::function<void()> prepare_assign(const NamedTensors& target, const NamedTens
 std::function<void()> prepare_assign(const NamedTensors& target, const StoredTensors& source,
                                      const std::string& what, const std::vector<Shard>& shards) {
   Matcher matcher(source, what);
-  // A shard stands under one name for a tensor that the model has under several.
+  // A shard has one name for a tensor that the model has under several names.
   const auto shared =
       shared_names(target, [&](const std::string& name) { return find_shard(shards, name) != nullptr; });
   std::vector<std::pair<Shard, StoredTensor>> copies;  // to, from

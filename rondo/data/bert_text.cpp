@@ -38,12 +38,12 @@ std::vector<std::string> sorted_classes(const std::vector<LabelledLines::Line>& 
   return names;
 }
 
-// Cuts a text into lines and lines into columns.
+// A reader that splits text into lines and lines into columns.
 class Lines {
  public:
   Lines(std::string_view text, const std::string& path) : text_(text), path_(path) {}
 
-  // The columns of the next line that is not empty; false at the end.
+  // Reads the columns of the next non-empty line. Returns false at the end.
   bool next(std::vector<std::string_view>& columns) {
     while (!text_.empty()) {
       ++number_;
@@ -68,7 +68,7 @@ class Lines {
   [[noreturn]] void fail(const std::string& what) const {
     throw DataError(str("'", path_, "', line ", number_, ": ", what));
   }
-  std::int64_t number() const { return number_; }  // of the line, from 1
+  std::int64_t number() const { return number_; }  // line number, from 1
 
  private:
   std::string_view text_;
@@ -92,7 +92,7 @@ std::size_t find_label_column(const std::string& wanted, const std::vector<std::
                        join(columns, ", ")));
 }
 
-// Returns whether a field may be the name of a column: one word that is no number.
+// Returns whether a field may be a column name: one word that is not a number.
 bool may_be_name(std::string_view field) {
   return !field.empty() && !is_whole_number(field) && field.find(' ') == std::string_view::npos;
 }
@@ -101,8 +101,8 @@ bool may_be_names(const std::vector<std::string_view>& columns) {
   return std::all_of(columns.begin(), columns.end(), may_be_name);
 }
 
-// Returns whether a line, the first one, is unlike the others: its label is theirs in no line, and either
-// they are numbers and it is none, or every other label has several lines.
+// Returns whether the first line differs from the others: its label occurs in no other line, and either all
+// others are numbers and it is not, or every other label occurs more than once.
 bool is_unlike_others(const std::vector<LabelledLines::Line>& lines) {
   const std::string_view own = lines.front().label;
   std::map<std::string_view, std::int64_t> counts;
@@ -114,8 +114,8 @@ bool is_unlike_others(const std::vector<LabelledLines::Line>& lines) {
   return std::all_of(counts.begin(), counts.end(), [](const auto& each) { return each.second > 1; });
 }
 
-// Returns whether the first of `lines`, whose number in the file is `number`, names the columns. Throws
-// DataError for one that may be names or values.
+// Returns whether the first of `lines`, number `number` in the file, contains column names. Throws DataError
+// if it is ambiguous.
 bool has_header(const std::vector<LabelledLines::Line>& lines, bool may_be_header, std::int64_t number,
                 const std::string& path) {
   if (lines.empty() || !is_unlike_others(lines)) return false;
@@ -151,7 +151,7 @@ OpenedData open_labelled_text(const std::string& path, const DataOptions& option
 
 LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
                                   const std::string& label_column, const KnownData& known) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte-order mark
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
   LabelledLines result;
   Lines reader(text, path);
   std::vector<std::string_view> columns;
@@ -164,7 +164,8 @@ LabelledLines parse_labelled_text(std::string_view text, const std::string& path
       if (width == 1) reader.fail("no tab, expected a label, a tab and a text");
       if (width > 3) reader.fail(str(width, " columns, expected a label and one or two texts"));
       label = find_label_column(label_column, columns, path);
-      if (!label_column.empty() && !is_whole_number(label_column)) continue;  // the line named the columns
+      // the line contained the column names
+      if (!label_column.empty() && !is_whole_number(label_column)) continue;
       may_be_header = may_be_names(columns);
       first_line = reader.number();
     }
@@ -232,7 +233,7 @@ Batch LabelledText::get(std::span<const std::int64_t> indices) const {
   return batch;
 }
 
-// Told apart from a table of numbers only by what it is for, so it is never guessed.
+// Only the user can tell this format from a table of numbers, so it is never detected.
 bool LabelledTextKind::detect(const std::string& /*name*/, const std::string& /*path*/) { return false; }
 
 OpenedData LabelledTextKind::open(const std::string& /*name*/, const std::string& path,
@@ -245,8 +246,8 @@ namespace {
 constexpr double kHiddenPart = 0.15;
 constexpr std::int64_t kNothingAsked = -100;
 
-// All text below `path` as tokens. Line by line, so that memory holds tokens and not words. `files` gets the
-// first token of each file.
+// Tokenizes all text below `path` line by line, so that memory holds tokens instead of words. `files`
+// receives the index of each file's first token.
 std::vector<std::int32_t> read_tokens(const std::string& path, const std::vector<std::string>& extensions,
                                       const WordPiece& tokenizer, std::vector<std::int64_t>& files) {
   std::vector<std::int32_t> tokens;
@@ -345,7 +346,7 @@ Batch MaskedText::get_at_epoch(std::span<const std::int64_t> indices, std::int64
 
 void MaskedText::hide(std::int64_t index, std::int64_t epoch, std::int64_t* tokens, std::int64_t* target,
                       std::int64_t count) const {
-  // Epochs are a large odd number apart, so that no two (seed, epoch) of a training meet.
+  // Epochs are a large odd number apart, so that no two (seed, epoch) pairs of a training collide.
   RandomStream random(seed_ + static_cast<std::uint64_t>(epoch) * 0x9E3779B97F4A7C15ULL,
                       static_cast<std::uint64_t>(index));
   std::vector<std::int64_t> places(static_cast<std::size_t>(count));

@@ -19,23 +19,23 @@ struct LabelledLines {
   struct Line {
     std::string_view label;
     std::string_view first;
-    std::string_view second;  // empty with one text a line
+    std::string_view second;  // empty with one text per line
   };
   std::vector<Line> lines;  // views of the text
   std::vector<std::string>
-      class_names;  // the distinct labels: by number where all are whole numbers, else by text
+      class_names;  // distinct labels: in numeric order if all are whole numbers, else in text order
 };
 
-// Reads tab-separated lines of a label and one or two texts, in UTF-8 and without quoting. `label_column` is
-// the number of the label's column (from 0, and what an empty text means), or its name in a first line that
-// names the columns. Without a name the first line is a header when each field is one word, no other line has
-// its label, and every other label has several lines or is a number that this one is not. Empty lines are
-// passed over. Throws DataError naming `path`, the line and what was expected there. Classes that are `known`
-// are taken as they are, and another label is an error.
+// Parses tab-separated lines of a label and one or two texts, in UTF-8 without quoting. `label_column` is the
+// number of the label column (from 0; empty means 0) or its name in a first line with column names. Otherwise
+// the first line is a header if each of its fields is one word and no number, and its label occurs in no
+// other line. In addition, either all other labels are numbers or each of them occurs in several lines. Skips
+// empty lines. Throws DataError naming `path`, the line and the expected content. With class names in
+// `known`, uses those, and any other label is an error.
 LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
                                   const std::string& label_column, const KnownData& known = {});
 
-// Texts and their classes as samples for BERT: input int64 [samples, 3, context] (tokens, token types, mask:
+// A data set of texts with classes for BERT. Input int64 [samples, 3, context] (tokens, token types, mask:
 // write_bert_sample), target the class.
 class LabelledText final : public Dataset {
  public:
@@ -55,21 +55,21 @@ class LabelledText final : public Dataset {
   DatasetInfo info_;
 };
 
-// Text with some tokens hidden, for masked language modelling as BERT was trained (Devlin et al., 2019): of a
-// sample's tokens 15 %, at least one, are to be predicted; of these 80 % become [MASK], 10 % a random token
-// of the vocabulary, and 10 % stay. Which and how is a function of (seed, epoch, sample), so another epoch
-// hides others, and ranks, batch sizes and resumed runs make no difference. Input int64 [samples, 3, context]
-// (write_bert_sample), target int64 [samples, context]: the token that was there, -100 where nothing is
-// asked.
+// A data set of text with hidden tokens, for masked language modelling as in BERT's training (Devlin et al.,
+// 2019). In each sample, 15 % of the tokens (at least one) are to be predicted. Of these, 80 % become [MASK],
+// 10 % become a random token of the vocabulary, and 10 % stay. The choice is a function of (seed, epoch,
+// sample): it changes with the epoch and does not depend on ranks, batch size or resuming. Input int64
+// [samples, 3, context] (write_bert_sample), target int64 [samples, context]: the original token, or -100
+// where no prediction is requested.
 class MaskedText final : public Dataset, public DataFiles {
  public:
-  // `tokens` are cut into samples of context - 2, with [CLS] and [SEP] around; the last may be shorter.
-  // `files` has the first token of each file; empty: they come from none.
+  // Cuts `tokens` into samples of context - 2 tokens, enclosed in [CLS] and [SEP]; the last sample may be
+  // shorter. `files` holds the index of the first token of each file; empty: the tokens come from no files.
   MaskedText(std::vector<std::int32_t> tokens, std::shared_ptr<const WordPiece> tokenizer,
              std::int64_t context, std::uint64_t seed, std::string source,
              std::vector<std::int64_t> files = {});
   std::int64_t size() const override;
-  // As in epoch 0.
+  // Returns the samples of epoch 0.
   Batch get(std::span<const std::int64_t> indices) const override { return get_at_epoch(indices, 0); }
   Batch get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
   const DatasetInfo& info() const override { return info_; }

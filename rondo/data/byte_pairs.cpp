@@ -11,9 +11,9 @@
 namespace rondo {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which represents a space
 
-// A text as characters, to be matched by a tokenizer's regular expression from one place on.
+// A text as characters, for matching a tokenizer's regular expression from a position.
 class CutText {
  public:
   explicit CutText(std::string_view text) : text_(text) {
@@ -37,7 +37,7 @@ class CutText {
   bool is_other(std::size_t i) const { return i < size() && !is_letter(i) && !is_number(i) && !is_space(i); }
   bool is(std::size_t i, char32_t character) const { return i < size() && characters_[i] == character; }
 
-  // Where "'s", "'re" and the like end that begin here; `i` itself when there is none.
+  // Returns the end of a contraction ("'s", "'re", ...) that begins at `i`; `i` if there is none.
   std::size_t end_of_contraction(std::size_t i, bool any_case) const {
     if (!is(i, '\'')) return i;
     for (const std::string_view ending : {"s", "t", "re", "ve", "m", "ll", "d"}) {
@@ -58,7 +58,7 @@ class CutText {
   std::vector<std::size_t> starts_;
 };
 
-// \s+(?!\S)|\s+ from a white space on: a last one before a word is left to the word.
+// Matches \s+(?!\S)|\s+ from a white space on: the last white space before a word belongs to the word.
 std::size_t end_of_spaces(const CutText& text, std::size_t i) {
   std::size_t end = i;
   while (text.is_space(end)) ++end;
@@ -99,7 +99,7 @@ std::size_t end_of_tiktoken_word(const CutText& text, std::size_t i, std::size_t
     while (text.is_line_end(end)) ++end;
     return end;
   }
-  // \s*[\r\n]+: up to the last line end among the white space.
+  // \s*[\r\n]+: up to the last line end in the white space.
   std::size_t after_line = i;
   for (end = i; text.is_space(end); ++end) {
     if (text.is_line_end(end)) after_line = end + 1;
@@ -129,12 +129,12 @@ std::vector<std::string_view> cut_words(std::string_view text, const WordCutting
   return words;
 }
 
-// Appends the special tokens that are written in the text, and what `encode_part(part, is_first)` appends for
-// the parts between them.
+// Appends the special tokens that occur in the text, and calls `encode_part(part, is_first)` for the parts
+// between them.
 template <class EncodePart>
 void BytePairs::divide(std::string_view text, const Special& special, std::vector<std::int32_t>& tokens,
                        const EncodePart& encode_part) {
-  std::size_t plain = 0;  // where the text since the last special token begins
+  std::size_t plain = 0;  // start of the text after the last special token
   for (std::size_t position = 0; position < text.size() && !special.empty();) {
     const auto found = std::find_if(special.begin(), special.end(), [&](const auto& entry) {
       return text.substr(position).starts_with(entry.first);
@@ -172,7 +172,7 @@ void BytePairs::encode_plain(std::string_view text, bool is_first, std::vector<s
     const bool marked = marks_ == Mark::every || (marks_ == Mark::first && is_first);
     if (marked) changed = kSpaceMark;
     for (const char byte : text) byte == ' ' ? changed.append(kSpaceMark) : changed.append(1, byte);
-    // A mark that is there is not put twice where it comes with the cutting (Metaspace).
+    // Metaspace does not add a second mark to a text that begins with a space.
     if (marks_ == Mark::first && marked && text.starts_with(' ')) changed.erase(0, kSpaceMark.size());
   }
   for (const std::string_view word : cut_words(changed.empty() ? text : changed, cutting_))
@@ -212,7 +212,7 @@ void BytePairs::encode_word(std::string_view word, std::vector<std::int32_t>& to
     for (const std::int32_t symbol : symbols) {
       for (const auto& byte : texts_[static_cast<std::size_t>(symbol)]) written += byte;
     }
-    // `texts_` are bytes, and so is the index of byte-level tokens.
+    // `texts_` holds bytes, like the index of byte-level tokens.
     if (const auto found = index_.find(written); found != index_.end()) {
       tokens.push_back(found->second);
       return;
@@ -222,8 +222,8 @@ void BytePairs::encode_word(std::string_view word, std::vector<std::int32_t>& to
   tokens.insert(tokens.end(), symbols.begin(), symbols.end());
 }
 
-// The pair of lowest rank first, of equal ones the leftmost. Work is n log n in the length of a word, which
-// may be all of a text.
+// Merges the pair with the lowest rank first; of equal ranks, the leftmost. Takes O(n log n) in the length of
+// the word, which may be the whole text.
 void BytePairs::merge(std::vector<std::int32_t>& symbols) const {
   const auto count = symbols.size();
   if (count < 2) return;
@@ -231,7 +231,7 @@ void BytePairs::merge(std::vector<std::int32_t>& symbols) const {
     std::int32_t rank;
     std::size_t left, right;
     std::int32_t left_symbol, right_symbol, token;
-    bool operator<(const Candidate& other) const {  // the queue's top is its largest
+    bool operator<(const Candidate& other) const {  // the top of the queue is its largest element
       return rank != other.rank ? rank > other.rank : left > other.left;
     }
   };

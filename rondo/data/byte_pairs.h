@@ -8,35 +8,35 @@
 
 namespace rondo {
 
-// How a text is cut into words before pairs are merged.
+// Division of a text into words before pairs are merged.
 struct WordCutting {
   enum class Style {
-    none,     // the text is one word (Llama 2)
+    none,     // the whole text is one word (Llama 2)
     gpt2,     // GPT-2's regular expression
-    tiktoken  // that of GPT-4, Llama 3 and Qwen 2
+    tiktoken  // the regular expression of GPT-4, Llama 3 and Qwen 2
   };
   Style style = Style::none;
-  std::size_t digits = 0;  // tiktoken: most digits of a number in one word
+  std::size_t digits = 0;  // tiktoken: maximum number of digits in one word
 };
 
-// Cuts a text; words are views of it, and together they are all of it.
+// Divides a text into words; the words are views that cover the whole text.
 std::vector<std::string_view> cut_words(std::string_view text, const WordCutting& cutting);
 
-// Byte-pair encoding, as a tokenizer.json of Hugging Face describes it: byte-level ones (GPT-2, Llama 3, Qwen
-// 2) and those of characters with single bytes for what the vocabulary lacks (Llama 2); the normalizer NFC
-// (Qwen 2) is applied. Gives what the `tokenizers` package gives without special tokens around. Any thread
-// may use it.
+// A byte-pair encoding tokenizer, read from a tokenizer.json of Hugging Face. Supports byte-level tokenizers
+// (GPT-2, Llama 3, Qwen 2) and character tokenizers with byte fallback (Llama 2), and applies the NFC
+// normalizer (Qwen 2). Gives the same tokens as the `tokenizers` package without surrounding special tokens.
+// Thread-safe.
 class BytePairs {
  public:
-  // Throws DataError naming the file and the entry that is missing, cannot be, or is not known here.
+  // Throws DataError naming the file and the entry that is missing, invalid or unsupported.
   static BytePairs from_file(const std::string& path);
 
-  // The tokens of a text. Special tokens that are written in it are those tokens.
+  // Returns the tokens of a text. Special tokens written in the text become those tokens.
   std::vector<std::int32_t> encode(std::string_view text) const;
-  // The text of tokens, normalized where the tokenizer normalizes; throws UsageError for a number that is no
-  // token.
+  // Returns the text of tokens, in normalized form if the tokenizer normalizes. Throws UsageError for a
+  // number that is not a token.
   std::string decode(const std::vector<std::int32_t>& tokens) const;
-  std::int64_t size() const { return size_; }  // of the vocabulary, special tokens included
+  std::int64_t size() const { return size_; }  // size of the vocabulary with special tokens
 
  private:
   friend class BytePairsReader;
@@ -51,7 +51,7 @@ class BytePairs {
   };
   using Index = std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>>;
 
-  // Special tokens and their numbers, longest first.
+  // Special tokens with their numbers, longest first.
   using Special = std::vector<std::pair<std::string, std::int32_t>>;
 
   template <class EncodePart>
@@ -64,22 +64,22 @@ class BytePairs {
 
   WordCutting cutting_;
   bool byte_level_ = true;
-  bool ignores_merges_ = false;  // a word that is a token is that token
-  bool adds_space_ = false;      // byte-level: before a text that has none
+  bool ignores_merges_ = false;  // a word that is a token is not split
+  bool adds_space_ = false;      // byte-level: adds a space before a text without one
   enum class Mark {
     never,
     first,
     every
-  } marks_ = Mark::never;  // of characters: the mark for a space, before texts
+  } marks_ = Mark::never;  // character tokenizers: where the space mark is added before texts
   std::int32_t unknown_ = -1;
   std::int64_t size_ = 0;
-  Index index_;                                      // of tokens as the file writes them
-  std::unordered_map<std::uint64_t, Merge> merges_;  // by the two tokens
+  Index index_;                                      // tokens as written in the file
+  std::unordered_map<std::uint64_t, Merge> merges_;  // key: the two tokens
   std::vector<std::string> texts_;                   // bytes of each token
   Special special_;
-  bool normalizes_ = false;          // to NFC, once `special_` are cut out
-  Special special_normalized_;       // those that are looked for after it
-  std::vector<std::int32_t> bytes_;  // the token of each byte; -1: none
+  bool normalizes_ = false;          // normalizes to NFC after `special_` are split off
+  Special special_normalized_;       // special tokens that are searched after normalization
+  std::vector<std::int32_t> bytes_;  // token of each byte; -1: none
 };
 
 }  // namespace rondo

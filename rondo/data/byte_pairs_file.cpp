@@ -16,8 +16,8 @@ using Json = nlohmann::json;
 constexpr const char* kTiktoken =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|@| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// The byte that each letter of a byte-level vocabulary stands for: itself where it is printed in Latin-1,
-// else counted from U+0100 on.
+// Returns the letter that represents each byte in a byte-level vocabulary: the byte itself if it is printable
+// in Latin-1, else code points from U+0100 on.
 std::vector<char32_t> letters_of_bytes() {
   std::vector<char32_t> letters;
   char32_t next = 256;
@@ -30,7 +30,7 @@ std::vector<char32_t> letters_of_bytes() {
 
 }  // namespace
 
-// Reads a tokenizer.json; every error names the file and the entry.
+// Parser of a tokenizer.json; every error names the file and the entry.
 class BytePairsReader {
  public:
   BytePairsReader(const std::string& path, const Json& document) : path_(path), document_(document) {
@@ -74,7 +74,7 @@ class BytePairsReader {
     return *found;
   }
 
-  // Where an entry stands, for errors about its value.
+  // Returns the location of an entry for errors about its value.
   std::string place(const std::string& entry) const { return str("'", path_, "': ", entry); }
   std::string text_or(const Json& object, const char* key, const char* otherwise,
                       const std::string& entry) const {
@@ -85,14 +85,15 @@ class BytePairsReader {
     const auto found = object.find(key);
     return found == object.end() ? otherwise : json_boolean(*found, place(str(entry, ".", key)));
   }
-  // An object in which one text says what the entry is: {"Regex": "..."}; empty where it is not said.
+  // Returns the text of `kind` in the step's pattern object ({"Regex": "..."}); empty if missing.
   std::string pattern_of(const Json& step, const char* kind, const std::string& entry) const {
     const auto pattern = step.find("pattern");
     if (pattern == step.end()) return {};
     return text_or(json_object(*pattern, place(str(entry, ".pattern"))), kind, "", str(entry, ".pattern"));
   }
 
-  // Of a Sequence its steps, of nothing none; each of them an object.
+  // Returns the steps of an entry: those of a Sequence, the entry itself, or none if it is null. Each is an
+  // object.
   std::vector<Json> steps_of(const char* name, const char* list) const {
     const Json entry = document_.value(name, Json());
     if (entry.is_null()) return {};
@@ -168,7 +169,7 @@ class BytePairsReader {
     fail("pre_tokenizer", step.dump(), "the regular expression of GPT-2, Llama 3 or Qwen 2");
   }
 
-  // The bytes that a token of the file stands for.
+  // Returns the bytes of a token in the file.
   std::string bytes_of(const std::string& token) const {
     if (!pairs_.byte_level_) {
       unsigned byte = 0;
@@ -271,7 +272,7 @@ class BytePairsReader {
   const Json& document_;
   BytePairs pairs_;
   std::unordered_map<char32_t, unsigned char> byte_of_;
-  std::unordered_map<std::string, std::int32_t> written_;  // tokens as the file writes them
+  std::unordered_map<std::string, std::int32_t> written_;  // tokens as written in the file
 };
 
 BytePairs BytePairs::from_file(const std::string& path) {

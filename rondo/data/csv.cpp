@@ -62,15 +62,15 @@ class TableDataset final : public Dataset, public DataFiles {
   }
 
  private:
-  CsvTable table_;                    // without its features
+  CsvTable table_;                    // without the features
   std::vector<float> features_;       // standardised, rows x columns
-  std::vector<std::int64_t> starts_;  // the first row of each file, and the number of rows
+  std::vector<std::int64_t> starts_;  // first row of each file, then the number of rows
   DatasetInfo info_;
 };
 
-// Mean and deviation of every column over the rows `train`; the others get the same change, so that nothing
-// of the validation rows leaks into training. Differences to the first row are added up, so a constant column
-// becomes exactly 0, and they are scaled, so that no square leaves the range of a double.
+// Computes mean and deviation of every column over the rows `train` only, so that the validation rows do not
+// leak into training. Adds up differences to the first row, so that a constant column becomes exactly 0.
+// Scales them, so that no square overflows a double.
 void measure_columns(const CsvTable& table, const std::vector<std::int64_t>& train, const std::string& path,
                      KnownData& known) {
   const std::size_t columns = table.columns.size();
@@ -88,7 +88,7 @@ void measure_columns(const CsvTable& table, const std::vector<std::int64_t>& tra
       throw DataError(str("'", path, "', ", table.columns[column],
                           ": the numbers are too large for the mean and deviation of the column"));
     }
-    // Differences in the last bits are roundings of one number.
+    // Differences in the last bits are rounding errors of one number.
     if (widest <= 8 * std::numeric_limits<double>::epsilon() * std::abs(mean)) widest = 0;
     for (const std::int64_t row : train) {
       const double part = widest > 0 ? (value(row) - mean) / widest : 0.0;
@@ -124,7 +124,8 @@ bool is_named_as_table(const std::string& path) {
   return ends_with_any(path, {".csv", ".tsv", ".CSV", ".TSV"});
 }
 
-// The file, or those of a folder that holds nothing else but hidden ones, sorted; otherwise none.
+// Returns the file, or the sorted files of a folder that contains only tables and hidden files; otherwise
+// none.
 std::vector<std::string> table_files(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
   std::vector<std::string> found;
@@ -168,15 +169,15 @@ OpenedData open_table(const std::string& kind, const std::string& path, const Da
   return opened;
 }
 
-// By the file's ending, or when its first lines read as a table. Prose rarely has lines of equally many
-// fields that are numbers in all columns but one.
+// Detects a table by the file's extension or its first lines. Prose rarely has lines with equally many fields
+// that are numbers in all columns but one.
 bool detect_csv(const std::string& path) {
   if (std::filesystem::is_directory(path)) return !table_files(path).empty();
   const MappedInput file(path);
   std::string_view head = file.text().substr(0, 65536);
   if (!looks_like_text(head)) return false;
   if (is_named_as_table(path)) return true;
-  // The last line of the part may be cut off.
+  // The last line of the part may be truncated.
   if (head.size() < file.text().size()) head = head.substr(0, head.rfind('\n') + 1);
   try {
     return looks_like_table(head);
@@ -187,7 +188,7 @@ bool detect_csv(const std::string& path) {
 
 }  // namespace
 
-// Numbers may also be classes, so regression is never guessed.
+// Numbers may also be classes, so regression is never detected.
 bool CsvKind::detect(const std::string& name, const std::string& path) {
   return name == "csv" && detect_csv(path);
 }
@@ -199,7 +200,7 @@ OpenedData CsvKind::open(const std::string& name, const std::string& path, const
 
 namespace {
 
-constexpr std::int64_t kUnknownClass = -100;  // asks for no prediction (kIgnoredTarget of nn/loss.h)
+constexpr std::int64_t kUnknownClass = -100;  // requests no prediction (kIgnoredTarget of nn/loss.h)
 
 std::optional<std::int64_t> read_whole_number(std::string_view text) {
   std::int64_t value = 0;
@@ -208,16 +209,16 @@ std::optional<std::int64_t> read_whole_number(std::string_view text) {
   return value;
 }
 
-// Returns the column that digits name.
+// Returns the column number in the text; empty if it is not a number.
 std::optional<std::size_t> read_column(const std::string& text) {
   const auto number = read_whole_number(text);
   return number && *number >= 0 ? std::optional(static_cast<std::size_t>(*number)) : std::nullopt;
 }
 
-// The position of the label: by name, by number, or the last.
+// Returns the position of the label: by name, by number, or the last column.
 std::size_t find_label(const CsvRow& first, const std::string& wanted, const std::string& path) {
   if (wanted.empty()) return first.fields.size() - 1;
-  // Digits are always a number: they could also be the first value of a column without a name.
+  // Digits always mean a number: they could also be the first value of an unnamed column.
   if (const auto number = read_column(wanted)) {
     if (*number < first.fields.size()) return *number;
   } else {
@@ -238,14 +239,14 @@ void check_label(const CsvRow& row, const std::string& label, const std::string&
   }
 }
 
-// Returns the number as float32, in which it is predicted.
+// Returns the number as float32, the dtype of the prediction.
 float predicted_number(double number, const CsvRow& row, const std::string& path) {
   if (std::abs(number) <= std::numeric_limits<float>::max()) return static_cast<float>(number);
   throw DataError(str("'", path, "', line ", row.line, ": the number to predict is ", number,
                       ", expected one within float32"));
 }
 
-// Distinct labels in the order of their classes.
+// Returns the distinct labels in the order of their classes.
 std::vector<std::string> order_classes(const std::map<std::string, std::int64_t>& distinct) {
   std::vector<std::string> names;
   for (const auto& [name, unused] : distinct) names.push_back(name);
@@ -264,7 +265,7 @@ std::map<std::string, std::int64_t> numbered(const std::vector<std::string>& nam
   return numbers;
 }
 
-// As parse_csv(), and all labels may be the same.
+// Like parse_csv(), but all labels may be equal.
 CsvTable parse_table(std::string_view text, const std::string& path, const std::string& label_column,
                      CsvLabels reading, const KnownData& known) {
   CsvReader reader(text, guess_delimiter(text), path);
@@ -335,7 +336,7 @@ void check_two_classes(const CsvTable& table, const std::string& path) {
       str("'", path, "': every label is '", table.class_names.front(), "', expected at least two classes"));
 }
 
-// Puts the rows of `other`, whose classes may be others, behind those of `table`.
+// Appends the rows of `other`, whose classes may differ.
 void append_rows(CsvTable& table, CsvTable&& other) {
   if (table.class_names != other.class_names) {
     std::map<std::string, std::int64_t> all = numbered(table.class_names);
@@ -393,7 +394,7 @@ bool looks_like_table(std::string_view head) {
   const std::size_t width = row.fields.size();
   std::vector<std::vector<bool>> numeric;
   std::vector<std::int64_t> numbers(width);
-  std::size_t others = 0;  // rows below the first that have another number of fields
+  std::size_t others = 0;  // later rows with another number of fields
   bool is_first = true;
   do {
     if (row.fields.size() == width) {
@@ -406,7 +407,7 @@ bool looks_like_table(std::string_view head) {
     }
     is_first = false;
   } while (reader.next(row));
-  // The column with the fewest numbers may be that of the labels.
+  // The column with the fewest numbers may hold the labels.
   const auto label = static_cast<std::size_t>(std::min_element(numbers.rbegin(), numbers.rend()).base() -
                                               numbers.begin() - 1);
   const auto is_row = [&](std::vector<bool> fields) {

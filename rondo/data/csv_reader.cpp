@@ -16,10 +16,10 @@
 namespace rondo {
 namespace {
 
-// Also with a decimal comma, which is an error of its own.
+// Accepts a decimal comma too, which is reported as a separate error.
 bool is_number(const std::string& field) { return read_csv_number(field) || has_decimal_comma(field); }
 
-// Marks of a missing value, which alone make no row of names.
+// Returns whether the field marks a missing value. Such fields alone do not make a row of names.
 bool is_gap(const std::string& field) {
   static constexpr std::array<std::string_view, 8> marks = {"",    "?",    "-",    "NA",
                                                             "N/A", "NULL", "null", "None"};
@@ -37,7 +37,7 @@ std::vector<std::string> features_of(const CsvRow& row, std::size_t label) {
   return features;
 }
 
-// Returns whether the fields count columns: 0, 1, 2 ... or 1, 2, 3 ...
+// Returns whether the fields count the columns: 0, 1, 2 ... or 1, 2, 3 ...
 bool count_columns(const std::vector<std::string>& fields) {
   const std::size_t first = fields.front() == "1" ? 1 : 0;
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -63,7 +63,7 @@ FirstRow judge_by_class(const CsvRow& row, std::size_t label, CsvReader& others)
   bool all_numbers = true;
   std::map<std::string, std::int64_t> counts;
   for (CsvRow other; others.next(other);) {
-    if (label >= other.fields.size()) continue;  // an error of its own
+    if (label >= other.fields.size()) continue;  // reported as a separate error
     const std::string& theirs = other.fields[label];
     if (theirs == own) return FirstRow::values;
     all_numbers = all_numbers && is_number(theirs);
@@ -71,7 +71,7 @@ FirstRow judge_by_class(const CsvRow& row, std::size_t label, CsvReader& others)
     ++counts[theirs];
   }
   if (counts.empty()) return FirstRow::values;
-  // A class of one row is suspicious only where every other class has more.
+  // A class with a single row is suspicious only if every other class has more rows.
   const bool alone =
       std::all_of(counts.begin(), counts.end(), [](const auto& each) { return each.second > 1; });
   if (is_numbered) return alone ? FirstRow::unclear : FirstRow::values;
@@ -126,7 +126,7 @@ std::from_chars_result read_into(std::string_view text, Number& value) {
   return std::from_chars(text.data(), text.data() + text.size(), value);
 }
 
-// Tells a number that is too small for a double from one that is too large.
+// Distinguishes a number too small for a double (returns 0) from one that is too large (returns an infinity).
 double beyond_double(std::string_view text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double sign = text.starts_with('-') ? -1.0 : 1.0;
@@ -161,7 +161,7 @@ bool has_decimal_comma(std::string_view text) {
 
 CsvReader::CsvReader(std::string_view text, char delimiter, std::string path)
     : text_(text), delimiter_(delimiter), path_(std::move(path)) {
-  // Written by some spreadsheets; no part of the first field.
+  // Some spreadsheets write a byte order mark, which is not part of the first field.
   if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
 }
 
@@ -225,10 +225,10 @@ std::string CsvReader::read_plain() {
 
 namespace {
 
-// How well a delimiter divides the first records.
+// Quality of a delimiter on the first records.
 struct Division {
-  std::int64_t alike = 0;  // records with as many fields as the first
-  double numbers = 0;      // share of the fields of all records that are numbers
+  std::int64_t alike = 0;  // number of records with as many fields as the first
+  double numbers = 0;      // share of all fields that are numbers
   auto operator<=>(const Division&) const = default;
 };
 
@@ -249,7 +249,7 @@ Division divide_by(std::string_view text, char delimiter) {
       }
     }
   } catch (const DataError&) {
-    // Damaged text, or the wrong delimiter: judged by the records before it.
+    // Damaged text or a wrong delimiter: judge by the records before it.
   }
   division.numbers = fields > 0 ? static_cast<double>(numbers) / static_cast<double>(fields) : 0.0;
   return division;

@@ -15,11 +15,11 @@ namespace rondo {
 struct DataOptions;
 struct OpenedData;
 
-// Kinds of data with no options of their own, or with one that several kinds share.
+// Data kinds without options of their own, or with options that several kinds share.
 
-// The kind idx, MNIST and what is stored like it: a directory with train-images-idx3-ubyte and
-// train-labels-idx1-ubyte (and t10k-images-..., t10k-labels-... for validation; "." instead of "-" before idx
-// is accepted), or one images file with its labels file beside it.
+// The kind idx: MNIST's format. A directory with train-images-idx3-ubyte and train-labels-idx1-ubyte (and
+// t10k-images-..., t10k-labels-... for validation; "." instead of "-" before idx is accepted), or one images
+// file with its labels file in the same folder.
 struct IdxKind {
   using Options = NoOptions;
   static std::vector<Declaration> declarations() { return {{"idx", "labelled images in MNIST's format"}}; }
@@ -29,8 +29,8 @@ struct IdxKind {
 };
 
 // The kinds cifar10 and cifar100: a directory as unpacked from the archive (data_batch_1.bin ... and
-// test_batch.bin, or train.bin and test.bin), the directory above it, or one file. Every data_batch_N.bin
-// that is there is used.
+// test_batch.bin, or train.bin and test.bin), the directory above it, or one file. Uses every
+// data_batch_N.bin that exists.
 struct CifarKind {
   using Options = NoOptions;
   static std::vector<Declaration> declarations() {
@@ -42,8 +42,8 @@ struct CifarKind {
                          const Options& own);
 };
 
-// The kinds csv and regression, CSV and TSV: a file, or a folder of nothing else. Each row has a class, or a
-// number to predict, in the label column, by default the last. Features are standardised with the mean and
+// The kinds csv and regression: a CSV or TSV file, or a folder with only such files. Each row has a class, or
+// a number to predict, in the label column, by default the last. Features are standardised with the mean and
 // deviation of the training rows.
 struct CsvKind {
   using Options = LabelColumnOption;
@@ -56,8 +56,8 @@ struct CsvKind {
                          const Options& own);
 };
 
-// The kind labelled_text: a file of labelled texts; needs DataOptions::vocabulary_file. The label column is
-// by default the first. Validation is a random part.
+// The kind labelled_text: a file of labelled texts. Requires DataOptions::vocabulary_file. The label column
+// is the first by default. Validation is a random part.
 struct LabelledTextKind {
   using Options = LabelColumnOption;
   static std::vector<Declaration> declarations() {
@@ -68,7 +68,7 @@ struct LabelledTextKind {
                          const Options& own);
 };
 
-// The kind masked_text: a file or a directory of text (as the kind text reads it); needs
+// The kind masked_text: a file or directory of text (read like the kind text). Requires
 // DataOptions::vocabulary_file. Validation is the tail.
 struct MaskedTextKind {
   using Options = ExtensionsOption;
@@ -81,16 +81,16 @@ struct MaskedTextKind {
 };
 
 // The kinds of data, in the order in which "auto" tries them: the strictest formats first, text last. Each
-// has
-//   Options                          the options struct of its kinds
-//   declarations()                   their names, summaries and flags; needs no libtorch to link
-//   detect(name, path)               whether the content at `path` is of the kind of that name; never throws
-//                                    for content that it does not understand
-//   open(name, path, options, own)   as open_data(), with the kind's own options
+// kind has
+// Options                          the options struct of its kinds
+// declarations()                   names, summaries and flags; does not need libtorch to link
+// detect(name, path)               whether the content at `path` is of the named kind; does not throw
+// for unknown content
+// open(name, path, options, own)   like open_data(), with the kind's own options
 using DataKinds = std::tuple<TokensKind, IdxKind, CifarKind, WebDatasetKind, ImageFolderKind, CsvKind,
                              LabelledTextKind, MaskedTextKind, TextKind>;
 
-// Calls visit(kind) for each of DataKinds, in their order.
+// Calls visit(kind) for each of DataKinds, in order.
 template <class Visit>
 void for_each_data_kind(const Visit& visit) {
   std::apply([&](auto... kinds) { (visit(kinds), ...); }, DataKinds());
@@ -98,7 +98,7 @@ void for_each_data_kind(const Visit& visit) {
 
 namespace detail {
 
-// A tuple of the types, each once.
+// A tuple of the types without duplicates.
 template <class Tuple, class... Types>
 struct Distinct {
   using Type = Tuple;
@@ -115,7 +115,7 @@ struct OptionsOfKinds<std::tuple<Kinds...>> : Distinct<std::tuple<>, typename Ki
 
 }  // namespace detail
 
-// The options structs of all kinds, each once.
+// The options structs of all kinds, without duplicates.
 using AllKindOptions = detail::OptionsOfKinds<DataKinds>::Type;
 
 }  // namespace rondo

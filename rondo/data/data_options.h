@@ -13,39 +13,39 @@
 
 namespace rondo {
 
-// What a trained model knows of its data, for other data that it is to judge: that of DatasetInfo. Empty for
-// data to train on, which says it itself.
+// Properties of a trained model's data that evaluation data must match; see DatasetInfo. Empty for training
+// data, which defines them.
 struct KnownData {
-  std::vector<std::string> class_names = {};  // csv, labelled_text: another label is an error
-  // csv, regression: of every feature. A table with just these columns, and no label, will do.
+  std::vector<std::string> class_names = {};  // csv, labelled_text: other labels are errors
+  // csv, regression: mean of every feature. A table with exactly these columns and no label is accepted.
   std::vector<double> mean = {};
-  std::vector<double> deviation = {};  // likewise
-  std::string source = {};             // the file that says so, which errors name
+  std::vector<double> deviation = {};  // csv, regression: deviation of every feature
+  std::string source = {};             // file with these properties, for errors
 };
 
-// Who knows it, for errors: "the model", and the file that says so.
+// Returns the owner of the known properties for errors: "the model", with its file if known.
 std::string who_knows(const KnownData& known);
 
-// What is wrong with a label that is none of the classes: names the label, them and who knows them.
+// Returns the error for a label that is not a known class; names the label, the classes and their owner.
 std::string unknown_class(const KnownData& known, std::string_view label);
 
-// The options structs of all kinds of data: TextOptions, ImageOptions, ... A kind reads its own and no
-// others.
+// The options structs of all kinds of data: TextOptions, ImageOptions, ... Each kind reads only its own
+// struct.
 class KindOptions {
  public:
-  KindOptions() = default;  // every kind has its defaults
-  // The options of the kinds that take this struct; defaults for the others.
+  KindOptions() = default;  // defaults for every kind
+  // Sets the options of the kinds that use this struct; defaults for the others.
   template <class Options>
   requires(!std::is_same_v<Options, KindOptions>) KindOptions(Options options) {
     edit<Options>() = std::move(options);
   }
 
-  // The options of the kinds that take this struct.
+  // Returns the options of the kinds that use this struct.
   template <class Options>
   const Options& get() const {
     return std::get<Options>(structs_);
   }
-  // The same, to be changed.
+  // Returns a mutable reference to these options.
   template <class Options>
   Options& edit() {
     return std::get<Options>(structs_);
@@ -55,31 +55,31 @@ class KindOptions {
   AllKindOptions structs_;
 };
 
-// What data of any kind is told.
+// Options common to all kinds of data.
 struct DataOptions {
-  // Part of the data kept for validation, in [0, 1); not used where the files have a test part of their own
+  // Fraction of the data reserved for validation, in [0, 1). Unused if the files have their own test part
   // (MNIST, CIFAR, train/ and val/ of image folders and shards).
   double validation_fraction = 0.1;
-  // Chooses the validation samples (images, csv, labelled_text); text, masked_text and tokens keep their
-  // tail.
+  // Seed of the choice of validation samples (images, csv, labelled_text); text, masked_text and tokens use
+  // the tail.
   std::uint64_t split_seed = 0;
-  // The model that reads the data decides the next three. The tokens of a sample; of text and tokens also the
-  // targets, the token after each.
+  // The model determines the next three fields. Number of tokens of a sample; for text and tokens also the
+  // number of targets, the token after each.
   std::int64_t context = 128;
-  std::string vocabulary_file = {};  // of a bert: its vocab.txt
-  bool lower_case = true;            // of a bert: whether that has small letters only
-  // Chooses what every epoch draws anew: parts of images, and what masked_text hides.
+  std::string vocabulary_file = {};  // for BERT models: path of vocab.txt
+  bool lower_case = true;            // for BERT models: whether the vocabulary is lower-case
+  // Seed of the random choices of every epoch: crops of images, hidden tokens of masked_text.
   std::uint64_t seed = 0;
-  KindOptions of_kind = {};  // the kind's own options
-  KnownData known = {};      // what a trained model knows of its data already
+  KindOptions of_kind = {};  // options of each kind
+  KnownData known = {};      // properties that a trained model requires
 };
 
-// The kinds that open_data() knows, and which options of each have a name on the command line, sorted by
-// name. Without libtorch.
+// Returns the kinds that open_data() accepts with their options on the command line, sorted by name. Needs no
+// libtorch.
 std::vector<Declaration> declared_data_kinds();
 
-// The options structs of all kinds with these values in them; values that no kind takes are passed over.
-// Throws UsageError for a value that cannot be.
+// Parses `values` into the options structs of all kinds; ignores values that no kind has. Throws UsageError
+// for an invalid value.
 KindOptions read_kind_options(const OptionValues& values);
 
 }  // namespace rondo

@@ -50,13 +50,13 @@ ColourScale colour_scale(const ImageOptions& options) {
   return colours;
 }
 
-// Shards of which some samples are left out, in the same order.
+// A subset of a sharded data set that keeps the order of shards.
 class ShardedSubset final : public Dataset, public EpochOrder, public DataFiles {
  public:
   ShardedSubset(const std::shared_ptr<const Dataset>& data, std::vector<std::int64_t> indices,
                 const std::vector<std::int64_t>& starts, std::int64_t window)
       : subset_(data, indices), window_(window) {
-    // Indices ascend, so each shard's samples stay together.
+    // Indices ascend, so the samples of each shard stay contiguous.
     for (const std::int64_t start : starts)
       starts_.push_back(std::lower_bound(indices.begin(), indices.end(), start) - indices.begin());
   }
@@ -132,7 +132,7 @@ void ImageSamples::write_sample(std::int64_t index, std::int64_t epoch, float* t
       .choose = {}, .size = static_cast<int>(options_.size), .may_scale = options_.decode == "scaled"};
   request.choose = [&](int width, int height) {
     if (!training_) return middle_view(width, height).box;
-    // Epochs are a large odd number apart, so that no two (seed, epoch) of a training meet.
+    // Epochs are a large odd number apart, so that no two (seed, epoch) pairs of a training collide.
     RandomStream random(seed_ + static_cast<std::uint64_t>(epoch) * 0x9E3779B97F4A7C15ULL,
                         static_cast<std::uint64_t>(index));
     const ImageView view = random_view(options_, width, height, random);
@@ -189,7 +189,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The ending in small letters, without its dot.
+// Returns the extension in lower case, without its dot.
 std::string ending_of(const fs::path& path) {
   const std::string ending = lower_case(path.extension().string());
   return ending.empty() ? ending : ending.substr(1);
@@ -199,11 +199,10 @@ bool is_image_file(const fs::path& path) { return is_image_ending(ending_of(path
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// Files below a folder.
+// Image files below a folder.
 struct FoundImages {
-  std::vector<std::string> files;  // images, sorted: the order of a directory differs between file systems
-  std::map<std::string, std::int64_t>
-      others;  // how many images of each ending are in a format that is not read
+  std::vector<std::string> files;  // sorted, because the directory order differs between file systems
+  std::map<std::string, std::int64_t> others;  // number of images in unsupported formats, by extension
 };
 
 FoundImages images_below(const fs::path& folder) {
@@ -223,7 +222,7 @@ FoundImages images_below(const fs::path& folder) {
   return found;
 }
 
-// Says how many images are in formats that are not read: "12 .webp and 1 .gif".
+// Returns the numbers of images in unsupported formats: "12 .webp and 1 .gif".
 std::string describe_unread(const std::map<std::string, std::int64_t>& others) {
   std::vector<std::string> parts;
   for (const auto& [ending, count] : others) parts.push_back(str(count, " .", ending));
@@ -239,12 +238,12 @@ std::vector<std::string> class_folders(const fs::path& folder) {
   return names;
 }
 
-// Files of images and their classes.
+// Image files with their classes.
 class ImageFiles final : public EncodedImages {
  public:
-  // Classes that are known are taken as they are; otherwise they are the folders that have images. Throws
-  // DataError for a folder whose images are all in formats that are not read; other folders without an image
-  // are named in a warning, and so are images that are left out.
+  // Uses the known classes, or else the folders that contain images. Throws DataError for a folder whose
+  // images are all in unsupported formats. Logs a warning for other folders without an image and for skipped
+  // images.
   ImageFiles(const fs::path& folder, const KnownData& known) : classes_(known.class_names) {
     const bool is_known = !classes_.empty();
     for (const std::string& name : class_folders(folder)) {
@@ -283,7 +282,7 @@ class ImageFiles final : public EncodedImages {
     storage = read_regular_file(files_[static_cast<std::size_t>(index)]);
     return {reinterpret_cast<const std::uint8_t*>(storage.data()), storage.size()};
   }
-  std::vector<std::int64_t> file_starts() const override {  // a file an image
+  std::vector<std::int64_t> file_starts() const override {  // each image is a file
     std::vector<std::int64_t> starts(files_.size() + 1);
     std::iota(starts.begin(), starts.end(), std::int64_t{0});
     return starts;
@@ -296,7 +295,7 @@ class ImageFiles final : public EncodedImages {
   std::vector<std::int32_t> labels_;
 };
 
-// The folder's training and validation parts; the second is empty without one.
+// Returns the folder's training and validation parts; the second is empty if missing.
 std::pair<fs::path, fs::path> parts_of(const fs::path& folder) {
   if (!fs::is_directory(folder / "train")) return {folder, {}};
   for (const char* name : {"val", "validation"}) {
@@ -323,7 +322,7 @@ OpenedData open_image_folder(const std::string& path, const DataOptions& options
   return open_image_samples(files, held_back, options, own, info);
 }
 
-// Looks at few files: the first of a few classes.
+// Detects an image folder from a few files: the first ones of a few classes.
 bool detect_image_folder(const std::string& path) {
   if (!fs::is_directory(path)) return false;
   const fs::path folder = parts_of(path).first;

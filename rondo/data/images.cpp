@@ -72,7 +72,7 @@ struct Pair {
   std::string labels;
 };
 
-// The pair named `part` ("train", "t10k") in `directory`, if its images are there.
+// Returns the pair named `part` ("train", "t10k") in `directory` if its images exist.
 std::optional<Pair> find_pair(const fs::path& directory, const std::string& part) {
   for (const char* separator : {"-", "."}) {
     const fs::path images = directory / (part + "-images" + separator + "idx3-ubyte");
@@ -146,7 +146,7 @@ OpenedData open_idx(const std::string& path, const DataOptions& options) {
     train_files = *found;
     test_files = find_pair(path, "t10k");
   } else {
-    MappedInput probe(path);  // a missing file is named before its labels are looked for
+    MappedInput probe(path);  // reports a missing file before its labels are searched
     train_files = {path, labels_beside(path)};
   }
   Part train = read_pair(train_files);
@@ -197,7 +197,7 @@ IdxView parse_idx(std::span<const std::uint8_t> file, const std::string& path, i
     const std::uint64_t size = std::uint64_t{file[at]} << 24 | std::uint64_t{file[at + 1]} << 16 |
                                std::uint64_t{file[at + 2]} << 8 | file[at + 3];
     if (size == 0) fail(at, "a dimension of 0, expected at least 1");
-    // A division, since the product could overflow.
+    // A division, because the product could overflow.
     if (size > file.size() / values) {
       fail(at, "a dimension of ", size, " needs more values than the file's ", file.size(), " bytes have");
     }
@@ -230,7 +230,7 @@ struct CifarFiles {
   std::string test;  // empty: none
 };
 
-// Of one directory, without looking further.
+// Finds the files in one directory, not recursively.
 CifarFiles files_in(const fs::path& directory, const CifarFormat& format) {
   CifarFiles files;
   const auto add = [&](const std::string& name) {

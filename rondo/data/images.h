@@ -12,18 +12,18 @@
 
 namespace rondo {
 
-// Where labelled images of one size lie in mapped files; pixels are bytes, channel by channel, row by row.
+// Locations of labelled images of one size in mapped files. Pixels are bytes, channel by channel, row by row.
 struct ImageRecords {
-  std::vector<std::shared_ptr<const MappedInput>> files;  // keeps what `pixels` points into
-  std::vector<const std::uint8_t*> pixels;                // of each image
-  std::vector<std::uint8_t> labels;                       // of each image
-  std::vector<std::int64_t> starts = {0};                 // the first image of each file
+  std::vector<std::shared_ptr<const MappedInput>> files;  // owners of the memory that `pixels` points to
+  std::vector<const std::uint8_t*> pixels;                // one for each image
+  std::vector<std::uint8_t> labels;                       // one for each image
+  std::vector<std::int64_t> starts = {0};                 // first image of each file
 
-  // Adds those of `other` at the end.
+  // Appends the records of `other`.
   void append(ImageRecords other);
 };
 
-// Labelled images. Pixel values 0 to 255 become -1 to 1.
+// A data set of labelled images. Pixel values 0 to 255 become -1 to 1.
 class ImageDataset final : public Dataset, public DataFiles {
  public:
   ImageDataset(ImageRecords records, DatasetInfo info);
@@ -35,29 +35,31 @@ class ImageDataset final : public Dataset, public DataFiles {
  private:
   ImageRecords records_;
   DatasetInfo info_;
-  std::size_t values_;  // of one image
+  std::size_t values_;  // number of values of one image
 };
 
-// Training and validation data: `test` when the files have it (not null), otherwise part of `train`.
+// Returns training and validation data: `test` is the validation data if not null, else a part of `train`.
 OpenedData open_images(std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> test,
                        const DataOptions& options);
 
-// Contents of an IDX file of bytes (the format of MNIST: two zero bytes, the value type, the number of
-// dimensions, each dimension as a big-endian 32-bit number, the values).
+// Content of an IDX file of bytes (MNIST's format: two zero bytes, the value type, the number of dimensions,
+// each dimension as a big-endian 32-bit number, the values).
 struct IdxView {
   std::vector<std::int64_t> shape;
   std::span<const std::uint8_t> values;
 };
 
-// Reads the header of `file` and checks the length. Throws DataError naming `path`, the byte offset and what
-// was expected there; also for a value type other than bytes, and for other than `dimensions` dimensions.
+// Parses the header of `file` and checks the length. Throws DataError naming `path`, the byte offset and the
+// expected value; also for a value type other than bytes and for a number of dimensions other than
+// `dimensions`.
 IdxView parse_idx(std::span<const std::uint8_t> file, const std::string& path, int dimensions);
 
-// The two CIFAR data sets in their binary version: records of label bytes and 3 x 32 x 32 pixels.
+// Binary format of a CIFAR data set: records of label bytes and 3 x 32 x 32 pixels.
 struct CifarFormat {
   std::string kind;  // "cifar10" or "cifar100"
   std::size_t
-      label_bytes;  // before the pixels; the last one is the label (CIFAR-100 has its coarse label first)
+      // number of bytes before the pixels; the last one is the label (CIFAR-100 has its coarse label first)
+      label_bytes;
   std::int64_t classes;
   std::size_t record_bytes() const { return label_bytes + 3 * 32 * 32; }
 };
@@ -65,7 +67,7 @@ struct CifarFormat {
 inline const CifarFormat kCifar10{.kind = "cifar10", .label_bytes = 1, .classes = 10};
 inline const CifarFormat kCifar100{.kind = "cifar100", .label_bytes = 2, .classes = 100};
 
-// Reads one file. Throws DataError naming the file, the byte offset and what was expected: whole records with
+// Reads one file. Throws DataError naming the file, the byte offset and the expectation: whole records with
 // labels below the number of classes.
 ImageRecords parse_cifar(std::shared_ptr<const MappedInput> file, const CifarFormat& format);
 

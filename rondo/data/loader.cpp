@@ -15,8 +15,8 @@
 
 namespace rondo {
 
-// Reads the batches [first, end) of one epoch on background threads. Workers claim batch numbers in order and
-// finish in any order; the consumer takes them in order.
+// Background threads that read the batches [first, end) of one epoch. Workers claim batch numbers in order
+// and finish in any order; the consumer takes batches in order.
 class Loader::Prefetcher {
  public:
   Prefetcher(const Loader& loader, std::int64_t first, std::int64_t end)
@@ -33,7 +33,8 @@ class Loader::Prefetcher {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  // The batch after the last one taken. A batch that failed stays, so asking again fails again.
+  // Returns the next batch, blocking until it is read. A failed batch stays, so the next call throws its
+  // error again.
   Batch take() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return finished_.contains(wanted_); });
@@ -64,7 +65,7 @@ class Loader::Prefetcher {
       lock.lock();
       finished_.emplace(batch, std::move(result));
       ready_.notify_one();
-      // The last claim lets the other threads go.
+      // After the last claim, the other threads can exit.
       if (claimed_ == end_) room_.notify_all();
     }
   }
@@ -79,11 +80,11 @@ class Loader::Prefetcher {
 
   const Loader& loader_;  // its dataset, options, indices and epoch do not change while this object lives
   const std::int64_t end_;
-  std::mutex mutex_;               // protects everything below but the threads
-  std::condition_variable room_;   // threads wait: a batch may be claimed, or it is time to go
-  std::condition_variable ready_;  // the consumer waits: a batch is finished
+  std::mutex mutex_;               // protects everything below except the threads
+  std::condition_variable room_;   // for threads: a batch may be claimed, or stop
+  std::condition_variable ready_;  // for the consumer: a batch is finished
   std::int64_t claimed_;           // next batch to claim
-  std::int64_t wanted_;            // next batch to hand out
+  std::int64_t wanted_;            // next batch to return
   bool stopping_ = false;
   std::map<std::int64_t, Result> finished_;
   std::vector<std::thread> threads_;
@@ -151,7 +152,7 @@ Batch Loader::read(std::int64_t batch) const {
   const auto mine =
       std::span(indices_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   Batch read = dataset_->get_at_epoch(mine, position_.epoch);
-  // A data set that has left samples out says itself which it has given.
+  // A data set that has skipped samples sets the indices itself.
   if (read.samples == count) read.indices.assign(mine.begin(), mine.end());
   return read;
 }

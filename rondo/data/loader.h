@@ -9,46 +9,46 @@
 
 namespace rondo {
 
-// How a loader makes batches.
+// Options of a Loader.
 struct LoaderOptions {
-  std::int64_t batch_size = 1;  // samples per batch of this rank
-  // Leave out the last batch of an epoch when it is smaller than the others.
+  std::int64_t batch_size = 1;  // samples per batch on this rank
+  // Whether to drop the last batch of an epoch if it is smaller.
   bool drop_last = false;
-  // Threads that read ahead; 0 reads in the caller's thread.
+  // Number of threads that read ahead; 0: read in the caller's thread.
   int threads = 1;
-  // Finished batches kept ready, at most.
+  // Maximum number of finished batches in the queue.
   int prefetch = 2;
 };
 
-// Where in the data a run stands: enough to continue with the very next batch.
+// Position of a run in its data, sufficient to resume with the next batch.
 struct LoaderPosition {
   std::int64_t epoch = 0;  // from 0
-  std::int64_t batch = 0;  // batches of the epoch already handed out
-  // Whether both name the same batch.
+  std::int64_t batch = 0;  // number of batches of the epoch already returned
+  // Compares epoch and batch.
   bool operator==(const LoaderPosition&) const = default;
 };
 
-// Cuts a sampler's indices into batches and reads them ahead on background threads. The order of batches is
-// the sampler's, whatever the number of threads. One thread uses a loader; destroying it stops its threads at
-// once.
+// A loader that groups a sampler's indices into batches and reads them ahead on background threads. The order
+// of batches is the sampler's, for any number of threads. Not thread-safe. The destructor stops and joins the
+// threads.
 class Loader {
  public:
-  // Throws UsageError for a batch size below 1, or for a batch larger than what the sampler gives with
-  // drop_last (no batch could ever be full).
+  // Throws UsageError for invalid options: a batch size below 1 or, with drop_last, a batch larger than the
+  // sampler's epoch (no batch would be full).
   Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
          const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  std::int64_t batches_per_epoch() const;  // of this rank
-  // Goes to `position`: the next batch is number position.batch of that epoch. Call it before each epoch.
-  // Throws UsageError for a batch number beyond the epoch's end.
+  std::int64_t batches_per_epoch() const;  // on this rank
+  // Moves to `position`: the next batch is batch position.batch of that epoch. Call it before each epoch.
+  // Throws UsageError for a batch number beyond the end of the epoch.
   void seek(const LoaderPosition& position);
-  // The next batch, or nothing at the end of the epoch. Rethrows what the data set threw, at the batch where
-  // it did.
+  // Returns the next batch, or nullopt at the end of the epoch. Rethrows the data set's exception at the
+  // failed batch.
   std::optional<Batch> next();
-  // Of the batch that next() gives next.
+  // Returns the position of the batch that next() returns next.
   LoaderPosition position() const;
 
  private:
@@ -58,7 +58,7 @@ class Loader {
   std::shared_ptr<const Dataset> dataset_;
   std::shared_ptr<Sampler> sampler_;
   LoaderOptions options_;
-  std::vector<std::int64_t> indices_;  // of the epoch; not changed while a prefetcher reads it
+  std::vector<std::int64_t> indices_;  // of the current epoch; constant while a prefetcher reads it
   LoaderPosition position_;
   std::unique_ptr<Prefetcher> prefetcher_;
 };

@@ -36,7 +36,7 @@ void check_same_form(const DatasetInfo& first, const DatasetInfo& other) {
   }
 }
 
-// Samples of each part in an epoch: the nearest to its share, and together as many as there are.
+// Returns the number of samples of each part per epoch, rounded so that they add up to `size`.
 std::vector<std::int64_t> shares(std::int64_t size, const std::vector<double>& weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::int64_t> result;
@@ -49,7 +49,7 @@ std::vector<std::int64_t> shares(std::int64_t size, const std::vector<double>& w
   return result;
 }
 
-// Rows of tensors that come in pieces, in any order.
+// Assembles tensors from rows in any order.
 class RowWriter {
  public:
   RowWriter(const std::vector<at::Tensor>& like, std::int64_t rows) {
@@ -108,7 +108,7 @@ Mixture::Place Mixture::place_of(std::int64_t index, std::int64_t epoch) const {
       static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), index) - starts_.begin() - 1);
   const std::int64_t within = index - starts_[part];
   if (!shuffled_) return {part, epoch, within};
-  // A part is one endless run of passes, and every epoch takes the next stretch of it.
+  // A part is an endless sequence of passes; each epoch takes the next section of it.
   const std::int64_t samples = parts_[part]->size();
   const std::int64_t position = epoch * share_of(part) + within;
   const std::int64_t pass = position / samples;
@@ -121,10 +121,10 @@ Mixture::Place Mixture::place_of(std::int64_t index, std::int64_t epoch) const {
 Batch Mixture::get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const {
   check_indices(indices, size());
   if (indices.empty()) return parts_.front()->get_at_epoch({}, epoch);
-  // What comes from one pass over one part is read at once.
+  // Samples of the same pass over the same part are read together.
   struct Group {
     std::vector<std::int64_t> asked;
-    std::vector<std::size_t> rows;  // in the result
+    std::vector<std::size_t> rows;  // rows in the result
     Batch batch = {};
     std::vector<std::size_t> kept = {};
   };
@@ -141,7 +141,7 @@ Batch Mixture::get_at_epoch(std::span<const std::int64_t> indices, std::int64_t 
     group.kept = kept_places(group.asked, group.batch);
     for (const std::size_t place : group.kept) is_there[group.rows[place]] = true;
   }
-  // Rows that a part has left out close up.
+  // Closes the gaps of samples that a part has skipped.
   std::vector<std::size_t> target(indices.size());
   Batch result;
   for (std::size_t row = 0; row < indices.size(); ++row) {

@@ -11,14 +11,14 @@
 
 namespace rondo {
 
-// Several data sets of one form as one. An epoch has as many samples as all of them together, of each in
-// proportion to its weight: a set with too few of them is read again, each time in another order, and what
-// an epoch leaves of a set is read in the next. Which sample that is, is a function of (seed, epoch, number
-// in the epoch), so an epoch is the same for any number of ranks and can be resumed anywhere.
+// Several data sets of the same form, mixed by weights. An epoch has as many samples as all sets together,
+// each set in proportion to its weight. A set with too few samples is read again in another order, and
+// samples left over are used in the next epoch. The choice is a function of (seed, epoch, index in the
+// epoch), so an epoch is the same for any number of ranks and can be resumed anywhere.
 class Mixture final : public Dataset {
  public:
-  // Without weights every sample of every set is there once, in order. Throws UsageError for no data set,
-  // sets of different forms, another number of weights, or weights that are not above 0.
+  // Without weights, every sample of every set occurs once, in order. Throws UsageError for an empty list,
+  // sets of different forms, a different number of weights, or weights that are not above 0.
   Mixture(std::vector<std::shared_ptr<const Dataset>> parts, const std::vector<double>& weights,
           std::uint64_t seed);
   std::int64_t size() const override { return starts_.back(); }
@@ -26,27 +26,27 @@ class Mixture final : public Dataset {
   Batch get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
   const DatasetInfo& info() const override { return info_; }
 
-  // A sample of a part, in one of the passes over it.
+  // A sample of a part in one of the passes over it.
   struct Place {
     std::size_t part;
     std::int64_t pass, index;
     bool operator==(const Place&) const = default;
   };
-  // What sample `index` of `epoch` is.
+  // Returns the place of sample `index` of `epoch`.
   Place place_of(std::int64_t index, std::int64_t epoch) const;
-  // Samples of an epoch that come from a part.
+  // Returns the number of samples per epoch from a part.
   std::int64_t share_of(std::size_t part) const { return starts_[part + 1] - starts_[part]; }
 
  private:
   std::vector<std::shared_ptr<const Dataset>> parts_;
-  std::vector<std::int64_t> starts_;  // of each part's samples, and the size
+  std::vector<std::int64_t> starts_;  // first sample of each part, then the size
   bool shuffled_;
   std::uint64_t seed_;
   DatasetInfo info_;
 };
 
-// Opens every path as `kind` and mixes their training data by `weights`; validation data is that of all,
-// each sample once. Throws as open_data() and Mixture.
+// Opens every path as `kind` and mixes the training data by `weights`. Validation contains every sample of
+// all paths once. Throws like open_data() and Mixture.
 OpenedData open_mixture(const std::string& kind, const std::vector<std::string>& paths,
                         const std::vector<double>& weights, const DataOptions& options);
 

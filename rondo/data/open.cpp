@@ -22,7 +22,7 @@ struct DataKind {
   std::function<OpenedData(const std::string& path, const DataOptions& options)> open;
 };
 
-// Every kind there is, in the order in which they are tried.
+// Returns all kinds in the order of detection.
 const std::vector<DataKind>& kinds() {
   static const std::vector<DataKind> all = [] {
     std::vector<DataKind> found;
@@ -69,12 +69,12 @@ const DataKind& choose(const std::string& kind, const std::string& path) {
 }
 
 const DataKind& choose_present(const std::string& kind, const std::string& path) {
-  if (kind != "auto") choose(kind, path);  // a wrong kind is told before a wrong path
+  if (kind != "auto") choose(kind, path);  // reports an unknown kind before a wrong path
   check_present(path);
   return choose(kind, path);
 }
 
-// Errors of the file system as those of the data at `path`.
+// Converts file system errors to DataErrors about `path`.
 template <class Read>
 auto reading(const std::string& path, Read read) {
   try {
@@ -84,7 +84,7 @@ auto reading(const std::string& path, Read read) {
   }
 }
 
-// They are kept as JSON, which is UTF-8.
+// Throws DataError for class names that are not UTF-8: they are stored as JSON.
 void check_class_names(const DatasetInfo& info) {
   for (const std::string& name : info.class_names) {
     if (!is_utf8(name))

@@ -50,7 +50,7 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   }
   std::vector<std::int64_t> mine(static_cast<std::size_t>(samples_per_rank_));
   for (std::int64_t i = 0; i < samples_per_rank_; ++i) {
-    // Wrapping around is what repeating the head does, as often as it takes.
+    // Wrapping around repeats the head as often as necessary.
     const std::int64_t position = (options_.rank + i * options_.world_size) % dataset_size_;
     mine[static_cast<std::size_t>(i)] = order[static_cast<std::size_t>(position)];
   }

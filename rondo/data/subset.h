@@ -10,14 +10,14 @@
 
 namespace rondo {
 
-// Where in `asked` the samples of `batch` stand: a data set may leave samples out that it cannot read, and
-// then says in Batch::indices which it has given.
+// Returns the positions in `asked` of the samples in `batch`. A data set may skip unreadable samples;
+// Batch::indices then lists the samples that it returned.
 std::vector<std::size_t> kept_places(std::span<const std::int64_t> asked, const Batch& batch);
 
-// Where `batch` says which samples it has, these get the names that `names` has for what was asked.
+// Replaces the indices in `batch`, if it has any: a sample at position i of `asked` becomes names[i].
 void rename_samples(Batch& batch, std::span<const std::int64_t> asked, std::span<const std::int64_t> names);
 
-// Some samples of another data set: sample i is sample indices[i] of it.
+// A subset of another data set: sample i is its sample indices[i].
 class Subset final : public Dataset, public DataFiles {
  public:
   // Throws UsageError for an index outside `dataset`.
@@ -37,26 +37,25 @@ class Subset final : public Dataset, public DataFiles {
   std::vector<std::int64_t> indices_;
 };
 
-// Which of `size` samples are for training and which for validation: a random choice that `seed` fixes, each
-// list in ascending order.
+// Indices of training and validation samples: a random choice determined by the seed, each list ascending.
 struct SplitIndices {
   std::vector<std::int64_t> train;
   std::vector<std::int64_t> validation;
 };
 
-// Validation gets round(size * fraction) samples, but at least one when fraction > 0. Throws UsageError for a
-// fraction outside [0, 1) and for too few samples to leave any for training.
+// Splits `size` samples. Validation gets round(size * fraction) samples, but at least one if fraction > 0.
+// Throws UsageError for a fraction outside [0, 1) and if no sample would be left for training.
 SplitIndices split_indices(std::int64_t size, double validation_fraction, std::uint64_t seed);
 
 // Throws UsageError for a fraction outside [0, 1).
 void check_validation_fraction(double fraction);
 
-// Part `part` of `parts` of a batch, by samples in their order: sizes differ by one at most, the first parts
-// are the larger ones, and parts beyond the number of samples have none. Tensors are views of the batch's.
-// Throws UsageError for a tensor whose first dimension is not the samples.
+// Returns part `part` of `parts` of a batch, in the order of samples. Sizes differ by at most one, the first
+// parts are larger, and parts beyond the number of samples are empty. Tensors are views of the batch's
+// tensors. Throws UsageError for a tensor whose first dimension is not the number of samples.
 Batch part_of_batch(const Batch& batch, int part, int parts);
 
-// The samples of all parts in their order, of one part or more.
+// Concatenates the samples of all parts in order. Requires at least one part.
 Batch joined_batch(std::span<const Batch> parts);
 
 }  // namespace rondo

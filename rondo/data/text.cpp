@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What was seen while looking, for the error message.
+// Counts of skipped files, for the error message.
 struct Census {
   int binary = 0;
   int other_endings = 0;
@@ -71,7 +71,7 @@ std::vector<std::string> search(const std::string& path, const std::vector<std::
                         census.empty, " empty ones and ", census.other_endings, " with other endings than ",
                         extensions.empty() ? "asked for" : join(extensions, ", ")));
   }
-  // The order of a directory differs between file systems; every rank must see the same text.
+  // Directory order differs between file systems, but every rank must read the same text.
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -135,7 +135,8 @@ void TextCorpus::read(std::int64_t offset, std::span<std::int64_t> tokens) const
     std::copy_n(tokens_.begin() + offset, tokens.size(), tokens.begin());
     return;
   }
-  // The last file that starts at or before the position; empty files share their start with the next one.
+  // Finds the last file that starts at or before the position; empty files share their start with the next
+  // one.
   auto file = static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), position) -
                                        starts_.begin() - 1);
   std::size_t done = 0;

@@ -10,11 +10,11 @@ namespace rondo {
 struct DataOptions;
 struct OpenedData;
 
-// The option of the kinds csv, regression and labelled_text.
+// Options of the kinds csv, regression and labelled_text.
 struct LabelColumnOption {
-  std::string label_column = {};  // its name, or its number from 0; empty: the kind's own
+  std::string label_column = {};  // name, or number from 0; empty: the kind's default
 };
-// The flag --label-column.
+// Returns the table with the flag --label-column.
 inline OptionsOf<LabelColumnOption> label_column_table() {
   OptionsOf<LabelColumnOption> table;
   table.begin_group("Data");
@@ -23,12 +23,12 @@ inline OptionsOf<LabelColumnOption> label_column_table() {
   return table;
 }
 
-// The option of the kinds text and masked_text.
+// Options of the kinds text and masked_text.
 struct ExtensionsOption {
-  // Reads only files of a directory with these endings (".txt"); empty: every file that looks like text.
+  // Extensions (".txt") of the files to read in a directory; empty: all files that look like text.
   std::vector<std::string> extensions = {};
 };
-// The flag --extensions.
+// Returns the table with the flag --extensions.
 inline OptionsOf<ExtensionsOption> extensions_table() {
   OptionsOf<ExtensionsOption> table;
   table.begin_group("Data");
@@ -37,16 +37,16 @@ inline OptionsOf<ExtensionsOption> extensions_table() {
   return table;
 }
 
-// The options of the kind text.
+// Options of the kind text.
 struct TextOptions : ExtensionsOption {
-  std::string tokenizer_file = {};  // a tokenizer.json (byte_pairs.h); empty: tokens are bytes
+  std::string tokenizer_file = {};  // path of a tokenizer.json (byte_pairs.h); empty: tokens are bytes
 };
 
-// The kind text: a file or a directory of it. Validation is the tail of the text: validation_fraction of its
-// tokens, at least one window. See data_kinds.h.
+// The kind text: a text file or a directory of text files. Validation is the tail of the text:
+// validation_fraction of its tokens, at least one window. See data_kinds.h.
 struct TextKind {
   using Options = TextOptions;  // of kind text
-  // The name, summary and flags of kind text, without libtorch.
+  // Returns the name, summary and flags of kind text, without libtorch.
   static std::vector<Declaration> declarations() {
     OptionsOf<TextOptions> table;
     table.begin_group("Data");
@@ -56,9 +56,9 @@ struct TextKind {
               path_to_read());
     return {{"text", "files and directories, byte by byte or by a tokenizer, for gpt", table}};
   }
-  // Whether the content at `path` is of the kind; never throws for content that it does not understand.
+  // Returns whether the content at `path` is of the kind. Does not throw for unknown content.
   static bool detect(const std::string& name, const std::string& path);
-  // As open_data(), with the kind's own options.
+  // Like open_data(), with the kind's own options.
   static OpenedData open(const std::string& name, const std::string& path, const DataOptions& options,
                          const Options& own);
 };

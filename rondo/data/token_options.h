@@ -12,24 +12,24 @@ namespace rondo {
 struct DataOptions;
 struct OpenedData;
 
-// What the kind "tokens" can be told: what a tokens.json would say, for files without one, and whether
-// documents know of each other.
+// Options of the kind "tokens": the content of a tokens.json, for files without one, and the treatment of
+// document boundaries.
 struct TokenOptions {
-  std::string type = "uint16";  // of a token in the file
-  // Different tokens. Needed without a tokens.json.
+  std::string type = "uint16";  // type of a token in the file
+  // Number of different tokens. Required without a tokens.json.
   std::optional<std::int64_t> vocabulary = {};
-  std::optional<std::int64_t> end_of_document = {};  // the token behind every document
-  // "predicted": the first token of a document is predicted from the end of the one before, as GPT-2 was
-  // trained; "masked": it is not asked for.
+  std::optional<std::int64_t> end_of_document = {};  // token after every document
+  // "predicted": the first token of a document is predicted from the end of the previous one, as in GPT-2's
+  // training. "masked": it is not predicted.
   std::string boundaries = "predicted";
 };
 
-// The kind tokens: a folder that `rondo tokenize` made, one of its shards, or a plain file or folder of
-// tokens, of which train*.bin are for training and val*.bin for validation where such names are there.
+// The kind tokens: a folder written by `rondo tokenize`, one of its shards, or a plain file or folder of
+// tokens. In a plain folder, train*.bin are for training and val*.bin for validation if such files exist.
 // Otherwise validation is the tail. See data_kinds.h.
 struct TokensKind {
   using Options = TokenOptions;  // of kind tokens
-  // The name, summary and flags of kind tokens, without libtorch.
+  // Returns the name, summary and flags of kind tokens, without libtorch.
   static std::vector<Declaration> declarations() {
     OptionsOf<TokenOptions> table;
     table.begin_group("Data");
@@ -45,9 +45,9 @@ struct TokensKind {
     table.without_flags({"token-type", "vocabulary-size", "eos-token-id", "document-boundaries"});
     return {{"tokens", "files of tokens, mapped: what rondo tokenize writes, for gpt", table}};
   }
-  // Whether the content at `path` is of the kind; never throws for content that it does not understand.
+  // Returns whether the content at `path` is of the kind. Does not throw for unknown content.
   static bool detect(const std::string& name, const std::string& path);
-  // As open_data(), with the kind's own options.
+  // Like open_data(), with the kind's own options.
   static OpenedData open(const std::string& name, const std::string& path, const DataOptions& options,
                          const Options& own);
 };

@@ -124,7 +124,7 @@ class DescriptionReader {
     result.documents = integer(whole, "documents", 0);
     for (const TokenJson& each : entry(whole, "shards")) {
       const TokenDescription::Shard shard{text(each, "file"), integer(each, "tokens", 0)};
-      // A shard lies beside its description, whoever wrote that.
+      // A shard must be in the folder of its description, even in a hostile file.
       if (shard.file.empty() || shard.file.find('/') != std::string::npos || shard.file.starts_with('.'))
         throw DataError(str(path_, ": shard '", shard.file, "' is no name of a file in the same folder"));
       result.shards.push_back(shard);
@@ -185,16 +185,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Token files and what is known of them.
+// Token files and their description.
 struct FoundTokens {
   TokenDescription description;
   std::vector<std::string> train, validation;  // paths
 };
 
-// Copies tokens into wider ones; returns the largest.
+// Copies tokens into a wider type; returns the largest.
 template <class Narrow>
 std::int64_t widen(const std::uint8_t* from, std::span<std::int64_t> to) {
-  const auto* tokens = reinterpret_cast<const Narrow*>(from);  // whole tokens of a mapped file: aligned
+  const auto* tokens = reinterpret_cast<const Narrow*>(from);  // aligned: whole tokens of a mapped file
   Narrow largest = 0;
   for (std::size_t i = 0; i < to.size(); ++i) {
     to[i] = tokens[i];
@@ -247,7 +247,8 @@ FoundTokens find_described(const fs::path& description, const std::string& only)
   return found;
 }
 
-// The tokens.json that speaks of `path`: in the folder, or beside the file and naming it. Empty: none.
+// Returns the tokens.json for `path`: in the folder, or next to the file if it lists the file. Empty if there
+// is none.
 fs::path description_of(const std::string& path) {
   const bool is_folder = fs::is_directory(path);
   const fs::path description =
@@ -261,7 +262,7 @@ fs::path description_of(const std::string& path) {
   return names_it ? description : fs::path();
 }
 
-// Throws UsageError where a flag contradicts the description.
+// Throws UsageError if a flag contradicts the description.
 void check_against(const TokenDescription& known, const fs::path& description, const TokenOptions& options) {
   const auto check = [&](const char* flag, const auto& given, const auto& said) {
     if (!given || (said && *given == *said)) return;
@@ -272,7 +273,7 @@ void check_against(const TokenDescription& known, const fs::path& description, c
   check("eos-token-id", options.end_of_document, known.end_of_document);
 }
 
-// Throws UsageError for flags that contradict each other.
+// Throws UsageError if flags contradict each other.
 void check_options(const TokenOptions& options) {
   const std::int64_t vocabulary = *options.vocabulary;
   if (const std::int64_t most = most_tokens(options.type); vocabulary > most) {
@@ -312,7 +313,7 @@ bool detect_tokens(const std::string& path) {
   try {
     return (fs::is_directory(path) || path.ends_with(".bin")) && !description_of(path).empty();
   } catch (const DataError&) {
-    return fs::is_directory(path);  // it has a tokens.json, which open() finds fault with
+    return fs::is_directory(path);  // it has a tokens.json; open() reports the error in it
   }
 }
 
@@ -337,10 +338,10 @@ OpenedData open_tokens(const std::string& path, const DataOptions& options, cons
   return opened;
 }
 
-// Returns whether a file begins as tokens of 4 bytes: every second number of 2 bytes is below `upper_end`,
-// which in text of tokens of 2 bytes never is, and not all of the others are.
+// Returns whether a file looks like tokens of 4 bytes: every second 16-bit number is below `upper_end`, which
+// does not occur in text of 2-byte tokens, and not all of the others are.
 bool looks_wider(std::span<const std::uint8_t> bytes, std::uint32_t upper_end) {
-  constexpr std::size_t kLeast = 64, kJudged = 4096;  // tokens of 4 bytes
+  constexpr std::size_t kLeast = 64, kJudged = 4096;  // number of 4-byte tokens
   const std::size_t tokens = std::min(kJudged, bytes.size() / 4);
   if (bytes.size() % 4 != 0 || tokens < kLeast) return false;
   bool any_lower = false;
@@ -353,7 +354,7 @@ bool looks_wider(std::span<const std::uint8_t> bytes, std::uint32_t upper_end) {
   return any_lower;
 }
 
-// Throws DataError for a file whose beginning or width tells that it holds something else.
+// Throws DataError if the beginning of a file shows that it contains something else.
 void check_content(const MappedInput& file, const std::string& type) {
   constexpr std::string_view kNumpy = "\x93NUMPY";
   if (file.text().starts_with(kNumpy)) {
@@ -361,7 +362,7 @@ void check_content(const MappedInput& file, const std::string& type) {
                         "', offset 0: the header of a NumPy file, expected tokens from the first "
                         "byte on (numpy.load(...).tofile(...) writes such a file)"));
   }
-  constexpr std::uint32_t kUpperEnd = 4;  // of tokens below 262,144, as all known vocabularies have them
+  constexpr std::uint32_t kUpperEnd = 4;  // for tokens below 262,144, which covers all known vocabularies
   if (type == "uint16" && looks_wider(file.bytes(), kUpperEnd)) {
     throw DataError(
         str("'", file.path(), "', offset 2: every second number of 2 bytes is below ", kUpperEnd,
@@ -386,7 +387,7 @@ TokenFiles::TokenFiles(const std::vector<std::string>& paths, const std::string&
   }
   if (starts_.back() == 0)
     throw DataError(str("'", paths.empty() ? "" : paths.front(), "' is empty, expected tokens"));
-  // A wrong width or vocabulary is seen here, not where the first such token is trained on.
+  // Detects a wrong width or vocabulary here instead of during training.
   constexpr std::int64_t kChecked = 65536;
   std::vector<std::int64_t> tokens;
   for (std::size_t i = 0; i + 1 < starts_.size(); ++i) {
@@ -396,7 +397,8 @@ TokenFiles::TokenFiles(const std::vector<std::string>& paths, const std::string&
 }
 
 void TokenFiles::read(std::int64_t offset, std::span<std::int64_t> tokens) const {
-  // The last file that starts at or before the position; empty files share their start with the next one.
+  // Finds the last file that starts at or before the position; empty files share their start with the next
+  // one.
   auto file = static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end() - 1, offset) -
                                        starts_.begin() - 1);
   while (!tokens.empty()) {

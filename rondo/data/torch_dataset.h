@@ -19,7 +19,7 @@
 namespace rondo {
 
 // A map-style data set of torch::data with its transforms: torch::data::datasets::MNIST(path), or
-// `MyData().map(torch::data::transforms::Stack<>())`. Its batches are one Example or a vector of them.
+// `MyData().map(torch::data::transforms::Stack<>())`. Its batches are one Example or a vector of Examples.
 template <class T>
 concept TorchDataset = std::copy_constructible<T> && requires(T dataset, std::vector<std::size_t> indices) {
   dataset.get_batch(indices);
@@ -28,9 +28,9 @@ concept TorchDataset = std::copy_constructible<T> && requires(T dataset, std::ve
 
 namespace torch_dataset_detail {
 
-// Number of samples; throws UsageError when the data set does not say it.
+// Returns the number of samples. Throws UsageError if the data set does not know it.
 std::int64_t size_of(std::optional<std::size_t> size);
-// Throws UsageError unless every tensor of the batch has a row for each of `wanted` samples.
+// Throws UsageError unless every tensor of the batch has `wanted` rows.
 Batch checked(Batch batch, std::int64_t wanted);
 DatasetInfo info_of(const Batch& first, std::int64_t classes);
 
@@ -77,8 +77,8 @@ class Adapter final : public Dataset {
   }
 
  private:
-  // Threads read from copies, as the workers of torch::data's loaders do: get_batch() need not be safe to
-  // call from two of them.
+  // Reads from a copy of the data set, like the workers of torch::data's loaders: get_batch() need not be
+  // thread-safe.
   Batch read(std::vector<std::size_t> indices) const {
     std::unique_ptr<Torch> copy = take();
     const auto wanted = static_cast<std::int64_t>(indices.size());
@@ -100,16 +100,16 @@ class Adapter final : public Dataset {
   std::int64_t size_ = 0;
   DatasetInfo info_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Torch>> idle_;  // protected by mutex_: copies that no thread reads from
+  mutable std::vector<std::unique_ptr<Torch>> idle_;  // protected by mutex_: copies that no thread uses
 };
 
 }  // namespace torch_dataset_detail
 
-// Returns a data set of torch::data as one of rondo's, for Trainer, strategies and loaders. Reads sample 0
-// for its shape. `classes`: number of classes where targets are class numbers, 0 otherwise. Throws UsageError
-// when the data set does not know its size. Samplers, batch size, and the division over ranks are rondo's, so
-// that a training resumes; a torch::data loader, which has chosen them, is for a loop of one's own
-// (TorchSampler). Random transforms draw from libtorch's generator, whose state no checkpoint holds.
+// Adapts a data set of torch::data to a rondo Dataset, for Trainer, strategies and loaders. Reads sample 0 to
+// determine the shape. `classes` is the number of classes if targets are class numbers, else 0. Throws
+// UsageError if the data set does not know its size. Sampler, batch size and the division over ranks are
+// rondo's, so that training can be resumed. A torch::data loader determines them itself and needs a custom
+// loop (TorchSampler). Random transforms draw from libtorch's generator, whose state no checkpoint contains.
 template <TorchDataset Torch>
 std::shared_ptr<const Dataset> from_torch(Torch dataset, std::int64_t classes = 0) {
   return std::make_shared<torch_dataset_detail::Adapter<Torch>>(std::move(dataset), classes);

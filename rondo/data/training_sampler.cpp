@@ -13,7 +13,7 @@
 namespace rondo {
 namespace {
 
-// Steele, Lea and Flood's mixing of 64 bits (SplitMix, 2014).
+// Mixes 64 bits (SplitMix: Steele, Lea and Flood, 2014).
 std::uint64_t mixed(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
   value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
@@ -32,7 +32,8 @@ IndexPermutation::IndexPermutation(std::int64_t size, std::uint64_t seed)
 std::int64_t IndexPermutation::operator()(std::int64_t index) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   auto value = static_cast<std::uint64_t>(index);
-  // The network permutes the numbers of its bits, fewer than four times as many as are wanted.
+  // The network permutes all numbers of 2 * half_bits_ bits, fewer than four times `size`; repeats until the
+  // result is below the size.
   do {
     std::uint64_t left = value >> half_bits_, right = value & mask;
     for (const std::uint64_t key : keys_) {

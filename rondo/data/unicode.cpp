@@ -80,7 +80,8 @@ bool is_number(char32_t character) { return contains(numbers, character); }
 bool is_white_space(char32_t character) { return contains(white_space, character); }
 
 bool is_ideograph(char32_t character) {
-  // The blocks that the original names; Hiragana, Katakana and Hangul are written with spaces or cut further.
+  // The blocks of the original implementation; Hiragana, Katakana and Hangul are written with spaces or
+  // divided otherwise.
   static constexpr std::array<Range, 8> blocks = {{{0x3400, 0x4DBF},
                                                    {0x4E00, 0x9FFF},
                                                    {0xF900, 0xFAFF},
@@ -97,7 +98,7 @@ void append_lowered(std::u32string& text, char32_t character) {
     text.push_back(character >= U'A' && character <= U'Z' ? character + 32 : character);
     return;
   }
-  // Syllables of Hangul come apart into their letters (The Unicode Standard, section 3.12).
+  // Hangul syllables decompose into letters (The Unicode Standard, section 3.12).
   if (character >= 0xAC00 && character <= 0xD7A3) {
     const char32_t syllable = character - 0xAC00;
     text.push_back(0x1100 + syllable / 588);
@@ -119,13 +120,13 @@ void append_lowered(std::u32string& text, char32_t character) {
 
 namespace {
 
-// Syllables of Hangul by arithmetic (The Unicode Standard, section 3.12).
+// Arithmetic of Hangul syllables (The Unicode Standard, section 3.12).
 constexpr char32_t kSyllables = 0xAC00, kLeads = 0x1100, kVowels = 0x1161, kTrails = 0x11A7;
 constexpr char32_t kLeadCount = 19, kVowelCount = 21, kTrailCount = 28;
 constexpr char32_t kSyllableCount = kLeadCount * kVowelCount * kTrailCount;
 
-constexpr char32_t kFirstComposed = 0xC0;  // the first character that has a decomposition
-constexpr char32_t kFirstMark = 0x300;     // text below it is normalized as it is
+constexpr char32_t kFirstComposed = 0xC0;  // the first character with a decomposition
+constexpr char32_t kFirstMark = 0x300;     // text below it is already normalized
 
 bool is_within(char32_t character, char32_t first, char32_t count) {
   return character >= first && character - first < count;
@@ -139,7 +140,7 @@ std::uint8_t combining_class(char32_t character) {
   return std::prev(after)->combining_class;
 }
 
-// Appends the decomposition of a character.
+// Appends the canonical decomposition of a character.
 void decompose(std::u32string& text, char32_t character) {
   if (is_within(character, kSyllables, kSyllableCount)) {
     const char32_t syllable = character - kSyllables;
@@ -159,7 +160,7 @@ void decompose(std::u32string& text, char32_t character) {
   }
 }
 
-// Returns the character that two become, or 0.
+// Returns the composition of two characters, or 0.
 char32_t compose(char32_t first, char32_t second) {
   if (is_within(first, kLeads, kLeadCount) && is_within(second, kVowels, kVowelCount))
     return kSyllables + ((first - kLeads) * kVowelCount + (second - kVowels)) * kTrailCount;
@@ -173,7 +174,7 @@ char32_t compose(char32_t first, char32_t second) {
   return fits ? found->to : 0;
 }
 
-// Puts the marks behind each starter in the order of their classes.
+// Sorts the marks after each starter by combining class.
 void order_marks(std::u32string& text) {
   for (auto begin = text.begin(); begin != text.end();) {
     if (combining_class(*begin) == 0) {
@@ -187,11 +188,12 @@ void order_marks(std::u32string& text) {
   }
 }
 
-// Composes ordered text in place: a character joins the last starter unless one between them blocks it.
+// Composes ordered text in place: a character combines with the last starter unless a character between them
+// blocks it.
 void compose_marks(std::u32string& text) {
   constexpr std::size_t kNone = SIZE_MAX;
   std::size_t starter = kNone, kept = 0;
-  int last_class = -1;  // of the character before, where it did not join the starter
+  int last_class = -1;  // class of the previous character if it did not combine with the starter
   for (const char32_t character : text) {
     const int own_class = combining_class(character);
     if (starter != kNone && last_class < own_class) {
@@ -229,7 +231,7 @@ void append_normalized(std::string& result, std::string_view valid) {
 }  // namespace
 
 std::string normalized_nfc(std::string_view text) {
-  constexpr unsigned char kFirstMarkByte = 0xCC;  // the first byte of U+0300
+  constexpr unsigned char kFirstMarkByte = 0xCC;  // first byte of U+0300
   const bool is_plain = std::all_of(
       text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) < kFirstMarkByte; });
   if (is_plain) return std::string(text);

@@ -19,13 +19,13 @@ namespace {
 
 constexpr std::size_t kBlock = 512;
 constexpr std::size_t kChecksumAt = 148, kChecksumBytes = 8;
-// A name as long as this is none that a file system has.
+// Limit for long names; no file system has longer ones.
 constexpr std::size_t kLongestName = 64 << 10;
 
-// A symbolic link, whose target may come later.
+// A symbolic link; its target may come later in the archive.
 struct SymbolicLink {
-  std::size_t member;  // its place among the members
-  std::string target;  // as it is written: from the link's folder on
+  std::size_t member;  // index among the members
+  std::string target;  // target as written, relative to the link's folder
 };
 
 // Returns the path without "." and "..".
@@ -43,7 +43,7 @@ class TarReader {
     while (at_ < archive_.size()) {
       const std::span<const std::uint8_t> header =
           archive_.subspan(at_, std::min(kBlock, archive_.size() - at_));
-      // Two blocks of zeros end an archive, and fill up its last record; one may do.
+      // Two blocks of zeros end an archive and fill its last record; one is accepted too.
       if (std::all_of(header.begin(), header.end(), [](std::uint8_t byte) { return byte == 0; })) {
         ended = true;
         at_ += header.size();
@@ -64,7 +64,7 @@ class TarReader {
     throw DataError(str("'", path_, "', offset ", at_, ": ", what, ", expected a tar archive"));
   }
 
-  // Reads one header and passes over what belongs to it.
+  // Reads one header and skips its content.
   void read_member(std::span<const std::uint8_t> header) {
     const char type = static_cast<char>(header[156]);
     const bool is_link = type == '1' || type == '2';
@@ -73,7 +73,7 @@ class TarReader {
     std::size_t size = 0;
     if (!describes_next && extended_.size) {
       size = *extended_.size;
-    } else if (!is_link) {  // GNU tar writes the size of a hard link's file, but not the file
+    } else if (!is_link) {  // for a hard link, GNU tar writes the size of the file but not the file
       size = number(header.subspan(124, 12), "a size");
     }
     if (size > archive_.size() - content)
@@ -95,7 +95,7 @@ class TarReader {
     at_ = content + (size + kBlock - 1) / kBlock * kBlock;
   }
 
-  // Returns the offset behind the header; the older form of sparse files has more blocks with holes there.
+  // Returns the offset after the header. The old sparse format has additional blocks there.
   std::size_t content_behind(std::span<const std::uint8_t> header) const {
     std::size_t content = at_ + kBlock;
     for (bool more = header[156] == 'S' && header[482] != 0; more; content += kBlock) {
@@ -147,14 +147,14 @@ class TarReader {
     }
   }
 
-  // Returns the last of the members until now with this path.
+  // Returns the last member so far with this path.
   std::optional<std::size_t> place_of(const std::string& path) {
     for (; indexed_ < members_.size(); ++indexed_) places_[plain_path(members_[indexed_].name)] = indexed_;
     const auto found = places_.find(plain_path(path));
     return found == places_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  // Up to the first zero.
+  // Returns a text field up to its first zero byte.
   static std::string_view field(std::span<const std::uint8_t> header, std::size_t at, std::size_t length) {
     const std::string_view text(reinterpret_cast<const char*>(header.data()) + at, length);
     return text.substr(0, text.find('\0'));
@@ -169,7 +169,7 @@ class TarReader {
     return value;
   }
 
-  // A number as text, or, where it is too large for that, as bytes behind a first one of 0x80.
+  // Parses a number: octal text, or for large values the bytes after a first byte 0x80.
   std::size_t number(std::span<const std::uint8_t> field_bytes, const char* what) const {
     if (field_bytes[0] != 0x80) return octal(field(field_bytes, 0, field_bytes.size()), what);
     std::size_t value = 0;
@@ -207,7 +207,7 @@ class TarReader {
     return prefix.empty() ? std::string(field(header, 0, 100)) : str(prefix, "/", field(header, 0, 100));
   }
 
-  // Reads an extended header: records "LENGTH key=value\n".
+  // Parses an extended header: records "LENGTH key=value\n".
   void read_extended(std::string_view records) {
     while (!records.empty()) {
       std::size_t length = 0;
@@ -230,7 +230,7 @@ class TarReader {
     }
   }
 
-  // Properties of the next member, from the headers before its own.
+  // Properties of the next member, from headers before its own.
   struct Extended {
     std::string name, target;
     std::optional<std::size_t> size;
@@ -242,7 +242,7 @@ class TarReader {
   std::size_t at_ = 0;
   Extended extended_;
   std::vector<TarMember> members_;
-  // The first `indexed_` members by their paths, the last of each; filled when a link asks for them.
+  // Index of the first `indexed_` members by path (the last one wins); filled on demand for links.
   std::unordered_map<std::string, std::size_t> places_;
   std::size_t indexed_ = 0;
   std::vector<SymbolicLink> symbolic_links_;
@@ -260,7 +260,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kMostClasses = 1 << 24;
 
-// Images in shards. What is kept of a sample is where it lies.
+// Images in shards. Stores only the location of each sample.
 class ShardedImages final : public EncodedImages {
  public:
   explicit ShardedImages(const std::vector<std::string>& paths) {
@@ -291,12 +291,12 @@ class ShardedImages final : public EncodedImages {
     std::uint32_t bytes, shard;
     std::int32_t label;
   };
-  // A sample while its members are read.
+  // A sample whose members are being read.
   struct Open {
     std::string key;
     std::optional<TarMember> image;
     std::optional<std::int32_t> label;
-    std::vector<std::string> others;  // names of members that are neither
+    std::vector<std::string> others;  // names of the other members
   };
 
   const Sample& at(std::int64_t index) const { return samples_[static_cast<std::size_t>(index)]; }
@@ -309,8 +309,8 @@ class ShardedImages final : public EncodedImages {
       const std::size_t slash = member.name.rfind('/');
       const std::size_t base = slash == std::string::npos ? 0 : slash + 1;
       const std::size_t dot = member.name.find('.', base);
-      // As WebDataset: hidden files (and the ._name files of a Mac) and names without an ending are no part
-      // of a sample.
+      // Like WebDataset: hidden files (including ._name files of macOS) and names without an extension belong
+      // to no sample.
       if (dot == std::string::npos || dot == base) {
         skip(member.name, path);
         continue;
@@ -325,7 +325,7 @@ class ShardedImages final : public EncodedImages {
     close(open, path);
   }
 
-  // Puts a member into the open sample. Throws DataError for a second image or class.
+  // Adds a member to the open sample. Throws DataError for a second image or class.
   static void take(Open& open, const TarMember& member, const std::string& ending, const MappedInput& shard) {
     const bool is_image = is_image_ending(ending), is_class = ending == "cls";
     if (!is_image && !is_class) {
@@ -343,7 +343,7 @@ class ShardedImages final : public EncodedImages {
     if (is_class) open.label = label_of(shard, member);
   }
 
-  // Whether a name ends as an image or a class behind its last dot, which is not its first.
+  // Returns whether the name has an image or class extension after its last dot.
   static bool is_misnamed(const std::string& name) {
     const std::string last = lower_case(name.substr(name.rfind('.') + 1));
     return is_image_ending(last) || last == "cls";
@@ -399,7 +399,7 @@ class ShardedImages final : public EncodedImages {
   std::vector<std::int64_t> starts_;
   std::vector<Sample> samples_;
   std::int64_t classes_ = 0;
-  std::size_t skipped_ = 0;                 // members of no sample
+  std::size_t skipped_ = 0;                 // number of members without a sample
   std::vector<std::string> skipped_names_;  // the first of them
 };
 
@@ -424,14 +424,14 @@ OpenedData open_web_dataset(const std::string& path, const DataOptions& options,
   if (first_held_back != train.begin()) {
     train.erase(first_held_back, train.end());
   } else {
-    validation.clear();  // there is nothing else
+    validation.clear();  // there are no other files
   }
   if (train.empty()) throw DataError(str("'", path, "' has no files named *.tar"));
   const auto images = std::make_shared<const ShardedImages>(train);
   std::shared_ptr<const ShardedImages> held_back;
   if (!validation.empty()) held_back = std::make_shared<const ShardedImages>(validation);
   DatasetInfo info{.kind = "webdataset", .source = path, .input_shape = {}, .classes = images->classes()};
-  // What a model was trained on may have had more of them.
+  // The model's training data may have had more classes.
   const auto known = static_cast<std::int64_t>(options.known.class_names.size());
   if (known > 0 && images->classes() > known)
     throw DataError(str("'", path, "' has class ", images->classes() - 1, ", ", who_knows(options.known),

@@ -14,11 +14,11 @@
 namespace rondo {
 namespace {
 
-constexpr std::size_t kLongestWord = 100;  // characters
+constexpr std::size_t kLongestWord = 100;  // in characters
 
 constexpr std::array<std::string_view, 5> special_tokens = {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"};
 
-// The special token that `text` begins with; empty when there is none.
+// Returns the special token at the beginning of `text`; empty if there is none.
 std::string_view special_at(std::string_view text) {
   if (text.front() != '[') return {};
   for (const std::string_view token : special_tokens) {
@@ -36,7 +36,7 @@ std::vector<std::string> read_lines(std::string_view text) {
   return lines;
 }
 
-// The vocabulary of a tokenizer.json: {"model": {"type": "WordPiece", "vocab": {token: number}}}.
+// Reads the vocabulary of a tokenizer.json: {"model": {"type": "WordPiece", "vocab": {token: number}}}.
 std::vector<std::string> read_tokenizer_json(std::string_view text, const std::string& path) {
   const std::string expected = str("'", path, "': expected the tokenizer.json of a BERT");
   const nlohmann::json document = parse_json_strict(text, expected);
@@ -136,7 +136,7 @@ bool WordPiece::is_special(std::int64_t id) const {
 
 std::vector<std::int64_t> WordPiece::encode(std::string_view text) const {
   std::vector<std::int64_t> tokens;
-  std::size_t plain = 0;  // where the text since the last special token begins
+  std::size_t plain = 0;  // start of the text after the last special token
   for (std::size_t position = 0; position < text.size();) {
     const std::string_view special = special_at(text.substr(position));
     if (special.empty()) {
@@ -162,7 +162,7 @@ void WordPiece::encode_word(const std::u32string& word, std::vector<std::int64_t
     return;
   }
   std::string bytes;
-  std::vector<std::size_t> ends;  // of each character
+  std::vector<std::size_t> ends;  // end of each character
   for (const char32_t character : word) {
     unicode::append(bytes, character);
     ends.push_back(bytes.size());

@@ -8,29 +8,30 @@
 
 namespace rondo::env {
 
-// A job with parameter servers, as TF_CONFIG describes it, and which of its processes this is.
+// A job with parameter servers as TF_CONFIG describes it, and the place of this process in it.
 struct Cluster {
-  std::vector<std::string> workers;  // addresses, "host:port"; the chief (or master) is the first
-  std::vector<std::string> servers;  // of the tasks of role ps
-  bool is_server = false;            // this process's role
-  int index = 0;                     // of this process among the workers, or among the servers
+  std::vector<std::string> workers;  // addresses "host:port"; the chief (or master) comes first
+  std::vector<std::string> servers;  // addresses of the tasks with role ps
+  bool is_server = false;            // role of this process
+  int index = 0;                     // index of this process among the workers or among the servers
 };
 
-// Empty when TF_CONFIG is not set or describes one process alone. Throws UsageError naming what contradicts
-// what: a task that the cluster lacks, a role without members, two tasks of one address, an evaluator.
+// Parses TF_CONFIG; empty if it is not set or describes a single process. Throws UsageError naming the
+// contradiction: a task missing from the cluster, a role without members, two tasks with one address, an
+// evaluator.
 std::optional<Cluster> read_cluster(const EnvironmentMap& environment);
-// The same for a job that needs no parameter servers: there may be none.
+// Like read_cluster(), but the cluster may have no parameter servers.
 std::optional<Cluster> read_workers(const EnvironmentMap& environment);
 
-// Whether TF_CONFIG gives this process the role evaluator: it stands beside the cluster and evaluates what
-// others train. Throws UsageError for a TF_CONFIG that cannot be read.
+// Returns whether TF_CONFIG gives this process the role evaluator, which is outside the cluster and evaluates
+// the model that the others train. Throws UsageError if TF_CONFIG cannot be parsed.
 bool is_evaluator(const EnvironmentMap& environment);
 
-// Set by `rondo run --evaluator` for every process of the job.
+// Variable that `rondo run --evaluator` sets for every process of the job.
 inline constexpr const char* kEvaluatorVariable = "RONDO_EVALUATOR";
 
-// Whether the job has such a process: TF_CONFIG's cluster lists one, or `rondo run --evaluator` started it.
-// Throws UsageError as is_evaluator() does.
+// Returns whether the job has an evaluator: TF_CONFIG's cluster lists one, or `rondo run --evaluator` started
+// it. Throws UsageError like is_evaluator().
 bool has_evaluator(const EnvironmentMap& environment);
 
 }  // namespace rondo::env

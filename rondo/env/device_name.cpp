@@ -8,7 +8,7 @@
 namespace rondo {
 namespace {
 
-constexpr int kMostDevices = 128;  // an index of libtorch's has 8 bits
+constexpr int kMostDevices = 128;  // libtorch's device index has 8 bits
 
 }  // namespace
 

@@ -18,7 +18,7 @@ namespace {
 constexpr int kTorchPort = 29500;
 constexpr const char* kFlagSource = "flag";
 
-// The settings that won so far, and which source each came from.
+// The settings merged so far, with the source of each.
 struct Merged {
   Settings settings;
   std::map<Field, std::string> source_of;
@@ -33,7 +33,7 @@ struct Merged {
   }
   bool has(Field field) const { return settings.find(field) != nullptr; }
   std::optional<int> integer(Field field) const { return settings.integer(field); }
-  // "RANK=3", for messages.
+  // Returns "RANK=3", for messages.
   std::string show(Field field) const {
     const Setting* setting = settings.find(field);
     return setting->variable + "=" + setting->value;
@@ -56,15 +56,15 @@ Settings settings_of(const Overrides& overrides, const InitMethod& method) {
   take(Field::num_nodes, overrides.num_nodes);
   if (overrides.role) settings.set(Field::role, *overrides.role, overrides.prefix + "role");
   if (method.kind == InitMethod::Kind::tcp) {
-    // Fallbacks: an explicit meeting place does not contradict the environment's, it replaces it.
+    // Defaults: an explicit init_method replaces the environment's address and does not contradict it.
     settings.set_default(Field::master_addr, method.host, overrides.prefix + "init_method");
     settings.set_default(Field::master_port, std::to_string(method.port), overrides.prefix + "init_method");
   }
   return settings;
 }
 
-// What belongs to the job as a whole, and may be learnt even from a scheduler that describes only the
-// launcher.
+// Returns whether the field describes the whole job. Such fields are taken even from a scheduler that
+// describes only the launcher.
 bool describes_job(Field field) {
   return field == Field::master_addr || field == Field::master_port || field == Field::run_id;
 }
@@ -89,7 +89,8 @@ void merge(Merged& merged, const Settings& found, const char* source, bool launc
   }
 }
 
-// Fills in what follows from the rest. Only what is certain: hosts may hold different numbers of processes.
+// Derives missing fields from the others. Derives only values that are certain, because hosts may run
+// different numbers of processes.
 void compute_missing(Merged& m) {
   const auto known = [&](Field field) { return m.integer(field); };
   if (!known(Field::world_size) && known(Field::num_nodes) && known(Field::local_world_size)) {
@@ -140,15 +141,16 @@ void compute_missing(Merged& m) {
 }
 
 void require_rank_and_world(const Merged& m) {
-  // Any of these means that there is a job, of which this process must know its place.
+  // Any of these fields implies a job, so rank and world size are required.
   constexpr std::array place = {Field::rank,       Field::world_size,
                                 Field::local_rank, Field::local_world_size,
                                 Field::node_rank,  Field::num_nodes};
   std::vector<std::string> given;
   for (const Field field : place) {
-    const bool one_node = field == Field::num_nodes && m.integer(field) == 1;  // says nothing about processes
+    // a single node implies nothing about processes
+    const bool one_node = field == Field::num_nodes && m.integer(field) == 1;
     if (!m.has(field) || m.source_of.at(field) == "computed" || one_node) continue;
-    const std::string shown = m.show(field);  // one variable may tell two fields
+    const std::string shown = m.show(field);  // one variable may set two fields
     if (std::find(given.begin(), given.end(), shown) == given.end()) given.push_back(shown);
   }
   if (given.empty()) return;
@@ -263,9 +265,9 @@ std::string Identity::origin(Field field) const {
 
 int default_port(const std::string& run_id) {
   if (run_id.empty()) return kTorchPort;
-  std::uint32_t hash = 2166136261U;  // FNV-1a: every rank computes the same
+  std::uint32_t hash = 2166136261U;  // FNV-1a: every rank computes the same value
   for (const char c : run_id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return 15000 + static_cast<int>(hash % 10000U);  // below the range from which kernels give out ports
+  return 15000 + static_cast<int>(hash % 10000U);  // below the kernel's ephemeral port range
 }
 
 Identity discover(const EnvironmentMap& environment, const Overrides& overrides) {

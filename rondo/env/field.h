@@ -5,25 +5,25 @@
 
 namespace rondo::env {
 
-// The things a source can say about a process.
+// Properties of a process that a source can provide.
 enum class Field {
-  rank,              // of the process in the job
+  rank,              // rank of the process in the job
   world_size,        // processes of the job
-  local_rank,        // among those of its host
-  local_world_size,  // processes of its host
-  node_rank,         // the host's number
+  local_rank,        // rank among the processes of its host
+  local_world_size,  // number of processes on its host
+  node_rank,         // number of the host
   num_nodes,         // hosts of the job
-  role,              // what the process is there for
-  role_rank,         // among those of its role
-  role_world_size,   // processes of its role
-  master_addr,       // where ranks meet: the host
-  master_port,       // and its port
-  run_id,            // the job's name
-  restart_count,     // starts of the job before this one
-  num_ps,            // parameter servers
+  role,              // role of the process
+  role_rank,         // rank among the processes of its role
+  role_world_size,   // number of processes with its role
+  master_addr,       // rendezvous host
+  master_port,       // rendezvous port
+  run_id,            // name of the job
+  restart_count,     // number of earlier starts of the job
+  num_ps,            // number of parameter servers
 };
 
-// Every Field, in the order of its declaration.
+// All fields, in declaration order.
 inline constexpr std::array kAllFields = {Field::rank,
                                           Field::world_size,
                                           Field::local_rank,
@@ -39,7 +39,7 @@ inline constexpr std::array kAllFields = {Field::rank,
                                           Field::restart_count,
                                           Field::num_ps};
 
-// "rank", "world_size", ...
+// Returns "rank", "world_size", ...
 const char* to_string(Field field);
 
 }  // namespace rondo::env

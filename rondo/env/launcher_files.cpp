@@ -52,7 +52,7 @@ void note_preemption() noexcept {
   try {
     write_output(path, "");
   } catch (const std::exception&) {
-    // The launcher then calls the end a failure, and says how it ended.
+    // The launcher then treats the exit as a failure and reports it.
   }
 }
 

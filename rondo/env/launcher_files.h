@@ -5,28 +5,28 @@
 
 namespace rondo::env {
 
-// Environment variable with a directory in this host's memory that outlives the job's ranks: the launcher
-// makes it for a job that it may start again, and removes it when the job ends. Not set: there is none.
+// Environment variable with a directory in this host's memory that outlives the job's ranks. The launcher
+// creates it for a job that it may restart, and removes it when the job ends. Unset: no such directory.
 inline constexpr const char* kJobMemoryVariable = "RONDO_JOB_MEMORY";
 
-// Environment variable of servers and evaluators: a file, as /proc/<pid>/fd/<n>, with a byte for each worker
-// process of the job. The launcher sets the byte of a process that has ended for good to 1. Not set: nobody
-// tells.
+// Environment variable of servers and evaluators: a file, as /proc/<pid>/fd/<n>, with one byte for each
+// worker process of the job. The launcher sets the byte to 1 when the process has exited for good. Unset:
+// unknown.
 inline constexpr const char* kEndedWorkersVariable = "RONDO_ENDED_WORKERS";
 
-// The worker processes that have ended for good, as the launcher knows them: one that ends before it has
-// joined is missed by nobody else. Any thread.
+// The worker processes that have exited for good, as reported by the launcher. Detects a worker that exits
+// before it has joined, which no peer would notice. Thread-safe.
 class EndedWorkers {
  public:
-  // Opens the file; with an empty path no process is known to have ended. Throws Error naming the path.
+  // Opens the file. With an empty path, no process counts as exited. Throws Error naming the path.
   explicit EndedWorkers(const std::string& path);
   EndedWorkers(const EndedWorkers&) = delete;
   EndedWorkers& operator=(const EndedWorkers&) = delete;
   ~EndedWorkers();
 
-  // Whether one of the processes from `first` to `first + count - 1` has ended.
+  // Returns whether any of the processes `first` to `first + count - 1` has exited.
   bool any_of(std::size_t first, std::size_t count) const;
-  // Whether there are worker processes and all have ended.
+  // Returns whether there are worker processes and all have exited.
   bool all() const;
 
  private:
@@ -35,12 +35,12 @@ class EndedWorkers {
   int descriptor_ = -1;
 };
 
-// Environment variable with the path of a file that a worker creates when it ends because it was pre-empted,
-// with its state saved. Without the file, exit code 3 is one like others to the launcher. Not set: nobody
-// looks.
+// Environment variable with the path of a file that a worker creates when it exits after a pre-emption with
+// its state saved. Without the file, the launcher treats exit code 3 like any other. Unset: no launcher
+// checks the file.
 inline constexpr const char* kPreemptionFileVariable = "RONDO_PREEMPTION_FILE";
 
-// Creates that file, where the environment names one. Any thread.
+// Creates the file that kPreemptionFileVariable names, if it is set. Thread-safe.
 void note_preemption() noexcept;
 
 }  // namespace rondo::env

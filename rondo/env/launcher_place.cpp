@@ -11,12 +11,12 @@
 namespace rondo::env {
 namespace {
 
-// Variables of schedulers that start one process on every host. RANK, PET_* and TF_CONFIG are the input or
-// the output of launchers.
+// Prefixes of variables of schedulers that start one process on every host. RANK, PET_* and TF_CONFIG are
+// excluded: they are inputs or outputs of launchers.
 constexpr std::array kOfSchedulers = {"SLURM_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "HYDI_",
                                       "TPU_"};
 
-// Empty where no scheduler says anything.
+// Returns the scheduler's variables, with MASTER_ADDR and MASTER_PORT; empty without a scheduler.
 EnvironmentMap schedulers_part(const EnvironmentMap& environment) {
   EnvironmentMap part;
   for (const auto& [variable, value] : environment) {
@@ -39,7 +39,7 @@ std::optional<LauncherPlace> find_launcher_place(const EnvironmentMap& environme
   const EnvironmentMap told = schedulers_part(environment);
   if (told.empty()) return std::nullopt;
   Overrides overrides;
-  overrides.init_method = "file:///";  // the address of host 0 may be a flag of the launcher
+  overrides.init_method = "file:///";  // host 0's address may be a flag of the launcher
   const Identity self = discover(told, overrides);
   if (self.world_size == 1) return std::nullopt;
   const std::string told_by = str(self.launcher, " (", self.origin(Field::rank), "=", self.rank, ", ",

@@ -78,7 +78,7 @@ int replicas_of(const Mesh& mesh) {
 }
 
 std::vector<std::vector<int>> ranks_along(const Mesh& mesh, const std::vector<std::string>& dimensions) {
-  // By the coordinates in the other dimensions, as one number each.
+  // Groups by the linear index of the coordinates in the other dimensions.
   std::map<int, std::vector<int>> groups;
   for (int rank = 0; rank < ranks_of(mesh); ++rank) {
     int rest = rank, place = 0, stride = 1;

@@ -5,35 +5,37 @@
 
 namespace rondo {
 
-// The ranks of a job as a grid: one dimension for each way in which they share the work, the last one the
-// fastest. PyTorch's DeviceMesh.
+// One dimension of a mesh: the ranks of a job as a grid, with one dimension for each kind of parallelism. The
+// last dimension varies fastest. Corresponds to PyTorch's DeviceMesh.
 struct MeshDimension {
   std::string name;  // "data"
-  int size = 1;      // ranks along the dimension
-  // Whether both have the same name and size.
+  int size = 1;      // number of ranks along the dimension
+  // Compares name and size.
   bool operator==(const MeshDimension&) const = default;
 };
-// Of a job, slowest dimension first.
+// The mesh of a job, slowest dimension first.
 using Mesh = std::vector<MeshDimension>;
 
-// Which dimensions there are, in the order in which they lie on the ranks: stages of a pipeline may be far
-// from each other, tensor-parallel ranks talk most and are neighbours.
+// All dimensions, in the order of their strides. Pipeline stages may be far apart; tensor-parallel ranks
+// communicate most and are neighbours.
 inline constexpr const char* kMeshDimensions[] = {"pipeline", "data", "context", "expert", "tensor"};
 
-// "pipeline=2,data=2": in any order. Throws UsageError for another text; `what` names where it stands.
+// Parses "pipeline=2,data=2", in any order. Throws UsageError for other text; `what` names its origin.
 Mesh parse_mesh(const std::string& text, const std::string& what);
-// "pipeline=2,data=2".
+// Returns text such as "pipeline=2,data=2".
 std::string to_string(const Mesh& mesh);
-// The same dimensions in the order of kMeshDimensions, "data" among them. Throws UsageError for a dimension
-// that is not known, comes twice or has no rank, and where all together have not `world_size` ranks.
+// Returns the dimensions in the order of kMeshDimensions, adding "data" if it is missing. Throws UsageError
+// for a dimension that is unknown, repeated or smaller than 1, and if the sizes do not multiply to
+// `world_size`.
 Mesh ordered_mesh(const Mesh& mesh, int world_size);
-// Ranks along that dimension; 1 where the mesh does not have it.
+// Returns the number of ranks along a dimension; 1 if the mesh lacks it.
 int size_along(const Mesh& mesh, const std::string& dimension);
-// Ranks, or groups of ranks, that each read data of their own: along "data" and "expert".
+// Dimensions along which ranks, or groups of ranks, read different data.
 inline constexpr const char* kReplicaDimensions[] = {"data", "expert"};
-// How many these are: sizes along kReplicaDimensions, multiplied.
+// Returns the number of such ranks or groups: the product of the sizes along kReplicaDimensions.
 int replicas_of(const Mesh& mesh);
-// Ranks that differ in `dimensions` only, for each place in the others; together all ranks.
+// Returns the groups of ranks that differ only in `dimensions`, one group for each position in the other
+// dimensions. The groups partition all ranks.
 std::vector<std::vector<int>> ranks_along(const Mesh& mesh, const std::vector<std::string>& dimensions);
 
 }  // namespace rondo

@@ -11,30 +11,29 @@
 
 namespace rondo::env {
 
-// One statement of one source about one field.
+// Value of one field from one source.
 struct Setting {
   std::string value;
   std::string variable;
-  // A guess that only fills a gap, and so cannot contradict anybody: Slurm's first host as the master
-  // address.
+  // Whether the value is a guess that only fills a gap and cannot contradict another source, such as Slurm's
+  // first host as the master address.
   bool default_value = false;
 };
 
-// What one source says. Numbers are checked when they are taken from a variable: not negative, not above
-// 2^31-1.
+// Fields that one source provides. Numbers are checked when they are read from a variable: 0 to 2^31-1.
 class Settings {
  public:
   void set(Field field, std::string value, std::string variable);
   void set(Field field, long long value, std::string variable);
   void set_default(Field field, std::string value, std::string variable);
 
-  // Takes the value of `variable` when it is set; throws UsageError naming variable and value when it is not
-  // a number of the allowed range.
+  // Sets the field from `variable` if that is set. Throws UsageError naming variable and value if it is not a
+  // number in the allowed range.
   void take_integer(Field field, const EnvironmentMap& environment, std::string_view variable);
   void take_text(Field field, const EnvironmentMap& environment, std::string_view variable);
 
   const Setting* find(Field field) const;
-  // The value as a number, when there is one.
+  // Returns the value as a number; empty if the field is not set.
   std::optional<int> integer(Field field) const;
   bool empty() const { return settings_.empty(); }
   void put(Field field, Setting setting) { settings_[field] = std::move(setting); }
@@ -46,20 +45,22 @@ class Settings {
   std::map<Field, Setting> settings_;
 };
 
-// The value of `variable` as a number that is not negative; empty when not set; UsageError when malformed.
+// Returns the value of `variable` as a non-negative number; empty if it is not set. Throws UsageError if it
+// is malformed.
 std::optional<int> integer_variable(const EnvironmentMap& environment, std::string_view variable);
 
-// A way of being told who one is: a launcher's or a scheduler's set of environment variables.
+// A set of environment variables, from one launcher or scheduler, that identifies the process.
 struct Source {
   const char* name;
-  // What the environment says by this source. `higher` is what sources of higher precedence have said.
+  // Reads this source's fields from the environment. `higher` holds the fields from sources of higher
+  // precedence.
   Settings (*read)(const EnvironmentMap&, const Settings& higher);
-  // Whether this source's launcher started this very process, so that the sources below describe the launcher
-  // and not the process. Null: cannot be known.
+  // Returns whether this source's launcher started this very process, so that lower sources describe the
+  // launcher instead. Null if that cannot be determined.
   bool (*started_this_process)(const EnvironmentMap&);
 };
 
-// The sources, highest precedence first. To add one: a file in sources/ and a line in the table in
+// Returns the sources, highest precedence first. To add one: a file in sources/ and a line in the table in
 // settings.cpp.
 std::span<const Source> sources();
 

@@ -33,7 +33,7 @@ constexpr int kWholeVersion = 1;
 constexpr int kPartsVersion = 2;
 constexpr std::size_t checksum_digits = 32;
 
-// The checksum is the last member, so its digits stand at a fixed distance from the end of the text.
+// The checksum is the last member, so its digits are at a fixed distance from the end of the text.
 constexpr std::string_view text_end = "\"\n}\n";
 
 std::string sealed(std::string text) {
@@ -41,7 +41,7 @@ std::string sealed(std::string text) {
   return text.replace(at, checksum_digits, checksum_hex(as_bytes(text)));
 }
 
-// A file name must stay inside the checkpoint directory whatever a manifest says.
+// Returns whether the file name stays inside the checkpoint directory, whatever the manifest contains.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name != Manifest::file_name;
@@ -150,7 +150,7 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Without a slash at its end.
+// Returns the path without a trailing slash.
 fs::path plain_path(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
 bool is_complete(const fs::path& checkpoint, std::int64_t step) {
@@ -243,7 +243,8 @@ namespace {
 
 constexpr std::size_t kMostUnsynced = 64;
 
-// Locks a directory for as long as the descriptor is open. -1 when somebody else holds it or it is gone.
+// Locks a directory until the descriptor is closed. Returns -1 if another process holds the lock or the
+// directory no longer exists.
 int lock_directory(const fs::path& directory) {
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return -1;
@@ -257,7 +258,7 @@ int lock_directory(const fs::path& directory) {
   return descriptor;
 }
 
-// A name that no other writer uses, exclusively created.
+// Creates a directory with a unique name.
 fs::path make_hidden_directory(const fs::path& root, const std::string& suffix) {
   std::string name = (root / (".tmp-" + suffix + "-XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr) {
@@ -287,12 +288,12 @@ void CheckpointWriter::make_temporary_directory() {
   std::error_code code;
   fs::create_directories(root_, code);
   if (code) throw Error(str("cannot create ", root_.string(), ": ", code.message()));
-  // A cleaner may take a fresh directory for an abandoned one before it is locked; then the next one is
-  // tried.
+  // A cleaner may remove the new directory as abandoned before it is locked; retry then.
   for (int attempt = 0; attempt < 100; ++attempt) {
     temporary_ = make_hidden_directory(root_, checkpoint_name(manifest_.step));
     lock_ = lock_directory(temporary_);
-    if (lock_ >= 0 || fs::exists(temporary_)) return;  // without flock (some network file systems): unlocked
+    // without flock (some network file systems): continue unlocked
+    if (lock_ >= 0 || fs::exists(temporary_)) return;
   }
   throw Error(str("cannot create a directory in ", root_.string(), ": something removes it at once"));
 }
@@ -304,7 +305,7 @@ SafetensorsWriter CheckpointWriter::open_tensors(const std::string& file_name,
 }
 
 void CheckpointWriter::add_unsynced(OutputFile file) {
-  // Open files are few.
+  // Limits the number of open files.
   if (unsynced_.size() == kMostUnsynced) sync_files();
   unsynced_.push_back(std::move(file));
 }
@@ -326,13 +327,13 @@ void CheckpointWriter::finish(SafetensorsWriter& tensors) {
 bool CheckpointWriter::link(const fs::path& file, FileRecord record) {
   const fs::path name = temporary_ / record.name;
   if (::link(file.c_str(), name.c_str()) != 0) return false;
-  // What is compared is what was linked; a link of somebody else's making is not followed.
+  // Checks the linked file itself, and does not follow a symbolic link.
   bool is_equal = false;
   try {
     is_equal = fs::is_regular_file(fs::symlink_status(name)) &&
                checksum_hex(MappedFile(name).bytes()) == record.checksum;
   } catch (const DataError&) {
-    // It is as good as another one.
+    // An unreadable file counts as different.
   }
   if (is_equal) {
     add(std::move(record));
@@ -354,8 +355,8 @@ fs::path CheckpointWriter::commit(int keep) {
   {
     OutputFile file(temporary_ / Manifest::file_name, OutputFile::Mode::create);
     file.write(to_text(manifest_));
-    // It may reach the disk before the others: nobody takes the directory for a checkpoint before it has its
-    // last name.
+    // The manifest may reach the disk before the other files: readers ignore the directory until it has its
+    // final name.
     add_unsynced(std::move(file));
   }
   sync_files();
@@ -376,13 +377,13 @@ void CheckpointWriter::publish(const fs::path& final_path) {
     throw Error(
         str("cannot rename ", temporary_.string(), " to ", final_path.string(), ": ", errno_text(errno)));
   }
-  // The same step again, after a resume from an earlier one: both names change in one step.
+  // The same step again, after resuming from an earlier step: exchanges both names atomically.
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
     throw Error(str("cannot replace ", final_path.string(), ": ", errno_text(errno),
                     "; this file system cannot exchange directories, so delete or move the old one"));
   }
   sync_directory(root_);
-  fs::remove_all(temporary_);  // now holds the old checkpoint
+  fs::remove_all(temporary_);  // contains the old checkpoint now
   committed_ = true;
 }
 

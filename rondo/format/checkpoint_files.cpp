@@ -19,14 +19,14 @@ namespace rondo {
 namespace fs = std::filesystem;
 namespace {
 
-// Less than this is compared sooner than threads start.
+// Number of bytes below which comparing is faster than starting threads.
 constexpr std::size_t kFew = std::size_t{4} << 20;
-// More threads wait for memory.
+// More threads would only wait for memory.
 constexpr unsigned kMostThreads = 4;
 
-// Bytes of a file with the checksum that they should have.
+// A range of bytes with its expected checksum.
 struct Compared {
-  std::size_t file = 0;  // number in the manifest
+  std::size_t file = 0;  // index in the manifest
   std::span<const std::byte> bytes;
   const std::string* checksum = nullptr;
 };
@@ -58,7 +58,7 @@ void read_all_ahead(const std::vector<const MappedFile*>& files, const std::atom
   for (const MappedFile* file : files) file->read_ahead(stops);
 }
 
-// The numbers of the files in which some bytes differ.
+// Returns the indices of the files with differences.
 std::set<std::size_t> files_that_differ(const std::vector<Compared>& pieces,
                                         const std::vector<const MappedFile*>& files) {
   std::set<std::size_t> differ;
@@ -82,7 +82,7 @@ std::set<std::size_t> files_that_differ(const std::vector<Compared>& pieces,
       for (unsigned i = 1; i < std::min(std::thread::hardware_concurrency(), kMostThreads); ++i)
         threads.emplace_back(work);
     } catch (const std::system_error&) {
-      // No more threads are to be had: those that there are do it.
+      // Cannot start more threads: the existing ones do the work.
     }
   }
   work();
@@ -91,7 +91,7 @@ std::set<std::size_t> files_that_differ(const std::vector<Compared>& pieces,
   return differ;
 }
 
-// The tensors of a damaged file whose own checksum differs; the header alone is to blame when there is none.
+// Returns the tensors of a damaged file whose own checksum differs; empty if only the header is damaged.
 std::vector<Damage> damaged_tensors(const SafetensorsFile& file, const FileRecord& record) {
   std::vector<Damage> found;
   for (const TensorRecord& tensor : record.tensors) {
@@ -106,7 +106,7 @@ std::vector<Damage> damaged_tensors(const SafetensorsFile& file, const FileRecor
   return found;
 }
 
-// The numbers by which a training goes on. What else stands in "values" is the caller's own.
+// Checks the numbers from which training resumes. Other entries of "values" belong to the caller.
 void check_position(const nlohmann::ordered_json& values, const std::string& where) {
   constexpr std::int64_t kMost = std::int64_t{1} << 53;
   for (const char* key : {"step", "epoch", "batch"})
@@ -121,13 +121,13 @@ void check_json(const MappedFile& file) {
   const std::string name = file.path().filename().string();
   const nlohmann::ordered_json document = parse_json_strict(text, name);
   const bool has_values = document.is_object() && document.contains("values");
-  // Values with a time and an epoch are a trainer's.
+  // Values with a time and an epoch were saved by a trainer.
   if (has_values && document.at("values").is_object() && document.at("values").contains("elapsed_s") &&
       document.at("values").contains("epoch"))
     check_position(document.at("values"), json_place(name, "values"));
 }
 
-// A seal says that nothing changed since; what was sealed may still be no tensor file.
+// Checks the format of an unchanged file: a matching checksum does not prove that it is a valid tensor file.
 std::vector<Damage> damage_of_form(const std::shared_ptr<const MappedFile>& file, const FileRecord& record) {
   try {
     if (file->path().extension() == ".safetensors") parse_safetensors(file->bytes(), record.name);
@@ -171,7 +171,7 @@ std::shared_ptr<SafetensorsFile> CheckpointFiles::tensors(const std::string& nam
 }
 
 std::vector<Damage> CheckpointFiles::compare() const {
-  std::map<std::size_t, Damage> whole;  // what is wrong with a file before its bytes are looked at
+  std::map<std::size_t, Damage> whole;  // problems of files found before their bytes are compared
   std::vector<Compared> pieces;
   std::vector<const MappedFile*> files;
   for (std::size_t number = 0; number < manifest_.files.size(); ++number) {
@@ -261,7 +261,7 @@ void require_intact_if_of_checkpoint(const fs::path& file) {
   std::error_code code;
   if (!fs::exists(directory / Manifest::file_name, code)) return;
   if (!is_step_directory(directory)) {
-    // Somebody else's manifest.json may lie beside somebody else's weights.
+    // Another program's manifest.json may be in the folder of another program's weights.
     try {
       const Manifest manifest = read_manifest(directory);
       const auto named = [&](const FileRecord& record) { return record.name == file.filename(); };

@@ -47,9 +47,9 @@ std::string checksum_hex(std::span<const std::byte> data) {
 
 namespace {
 
-// Waking a thread costs as much as the checksum of so many bytes.
+// Size below which waking a thread costs more than the checksum.
 constexpr std::size_t kSmall = std::size_t{256} << 10;
-// So many bytes stay in a core's cache for the second checksum.
+// Block size that stays in a core's cache for the second checksum.
 constexpr std::size_t kBlock = std::size_t{128} << 10;
 
 void add_to_both(std::span<const std::byte> data, Checksum& file, Checksum& tensor) {
@@ -65,7 +65,7 @@ void add_to_both(std::span<const std::byte> data, Checksum& file, Checksum& tens
 
 struct ChecksumThread::Worker {
   std::span<const std::byte> data;
-  Checksum* file = nullptr;  // null: the end
+  Checksum* file = nullptr;  // null: stop
   Checksum* tensor = nullptr;
   std::binary_semaphore given{0};
   std::binary_semaphore done{0};
@@ -95,7 +95,7 @@ void ChecksumThread::begin(std::span<const std::byte> data, Checksum& file, Chec
   }
   try {
     if (!worker_) worker_ = std::make_unique<Worker>();
-  } catch (const std::system_error&) {  // no thread is to be had
+  } catch (const std::system_error&) {  // the system cannot start a thread
     add_to_both(data, file, tensor);
     return;
   }

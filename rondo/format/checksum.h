@@ -11,13 +11,13 @@ struct XXH3_state_s;
 
 namespace rondo {
 
-// XXH3-128 (xxhash.com) over a stream of bytes: detects damage at memory speed. Not a defence against
-// forgery.
+// An XXH3-128 checksum (xxhash.com) of a byte stream. Detects damage at memory speed; does not protect
+// against forgery.
 class Checksum {
  public:
   Checksum();
   void update(std::span<const std::byte> data);
-  // 32 lower-case hexadecimal digits, as xxh128sum prints them, of everything so far.
+  // Returns the checksum of everything so far, as 32 lower-case hexadecimal digits (the format of xxh128sum).
   std::string hex() const;
 
  private:
@@ -27,12 +27,12 @@ class Checksum {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-// Of one block.
+// Returns the checksum of one block.
 std::string checksum_hex(std::span<const std::byte> data);
 
-// Adds bytes to two checksums, of a file and of a tensor in it, while the caller does something else with the
-// same bytes. Its thread begins with the first large block and sleeps between blocks. One thread uses an
-// object.
+// A background thread that adds bytes to two checksums, of a file and of a tensor in it, while the caller
+// uses the same bytes. The thread starts with the first large block and sleeps between blocks. Not
+// thread-safe.
 class ChecksumThread {
  public:
   ChecksumThread();
@@ -40,7 +40,8 @@ class ChecksumThread {
   ChecksumThread(const ChecksumThread&) = delete;
   ChecksumThread& operator=(const ChecksumThread&) = delete;
 
-  // The bytes and both checksums stay untouched until wait() returns. Small blocks are done at once.
+  // Starts adding `data` to both checksums. The bytes and the checksums must not be touched until wait()
+  // returns. Small blocks are processed synchronously.
   void begin(std::span<const std::byte> data, Checksum& file, Checksum& tensor);
   void wait();
 
@@ -50,21 +51,21 @@ class ChecksumThread {
   bool waits_ = false;
 };
 
-// What a manifest remembers of a tensor, to tell which one is damaged.
+// A manifest's record of a tensor, to identify a damaged one.
 struct TensorRecord {
   std::string name;
   std::uint64_t bytes = 0;
   std::string checksum;  // XXH3-128 of its elements
 };
 
-// What a manifest remembers of a file.
+// A manifest's record of a file.
 struct FileRecord {
   std::string name;  // relative to the checkpoint directory
   std::uint64_t bytes = 0;
   std::string checksum;  // XXH3-128 of the whole file
   std::vector<TensorRecord> tensors;
-  // XXH3-128 of what stands before the first tensor; empty where it is not known. With those of the tensors
-  // it covers the file, so that several threads can compare one.
+  // XXH3-128 of the bytes before the first tensor; empty if unknown. Together with the tensors' checksums it
+  // covers the file, so that several threads can compare one file.
   std::string header_checksum = {};
 };
 

@@ -33,7 +33,7 @@ void nest(std::vector<TraceSpan>& events) {
   std::stable_sort(events.begin(), events.end(), [](const TraceSpan& a, const TraceSpan& b) {
     return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
   });
-  std::vector<std::int64_t> ends;  // of the events around
+  std::vector<std::int64_t> ends;  // end times of the enclosing events
   for (TraceSpan& event : events) {
     while (!ends.empty() && ends.back() <= event.begin_ns) ends.pop_back();
     if (!ends.empty()) event.end_ns = std::min(event.end_ns, ends.back());

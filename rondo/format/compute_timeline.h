@@ -11,35 +11,35 @@
 
 namespace rondo {
 
-// Name of the compute lane's events in which the rank stood still.
+// Name of the compute lane's events in which the rank waited.
 inline constexpr const char* kWaitEvent = "wait";
 
-// Half-open, in nanoseconds.
+// A half-open time interval in nanoseconds.
 struct TimeSpan {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   std::int64_t length() const { return end_ns - begin_ns; }
 };
 
-// `spans` in order, joined where they overlap.
+// Returns `spans` in order, with overlapping ones merged.
 std::vector<TimeSpan> joined(std::vector<TimeSpan> spans);
 
-// Time in which at least one of `spans` was under way.
+// Returns the time during which at least one of `spans` was active.
 Duration time_under_way(std::span<const TraceSpan> spans);
 
-// Makes events of one thread, in any order, nest: what begins within another event ends with it at the
-// latest. Afterwards they are by begin time, outer before inner.
+// Makes the events of one thread, given in any order, properly nested: an event that begins inside another
+// one ends no later than it. Sorts them by begin time, outer before inner.
 void nest(std::vector<TraceSpan>& events);
 
-// What one rank computed at each moment: of events that lie in each other the innermost. Waiting is no
+// Timeline of a rank's computation: at each moment the innermost of nested events. Waiting does not count as
 // computation.
 class ComputeTimeline {
  public:
-  // `events` of the compute lane, which nest().
+  // `events` of the compute lane, already nested by nest().
   explicit ComputeTimeline(std::span<const TraceSpan> events);
 
-  // What was computed during `spans`, which are in order and do not overlap, and for how long, longest first:
-  // {"backward of h.3", 1200000}.
+  // Returns the names and nanoseconds of the computation during `spans`, longest first: {"backward of h.3",
+  // 1200000}. `spans` must be sorted and must not overlap.
   std::vector<std::pair<std::string, std::int64_t>> during(std::span<const TimeSpan> spans) const;
 
  private:
@@ -47,7 +47,7 @@ class ComputeTimeline {
     TimeSpan time;
     std::string what;
   };
-  std::vector<Segment> segments_;  // in order
+  std::vector<Segment> segments_;  // in time order
 };
 
 }  // namespace rondo

@@ -18,13 +18,14 @@
 namespace rondo {
 namespace {
 
-// Bytes of a large file that go to the disk together.
+// Number of bytes of a large file after which write-back starts.
 constexpr std::size_t kFlush = std::size_t{8} << 20;
 
-// Linux reads a file ahead of who reads it piece by piece, in large pages. From a cold cache that took a
-// third of the time of madvise(MADV_WILLNEED) on pieces of 8 MiB, and of direct reads of 4 MiB.
+// Size of reads for read-ahead: the kernel itself reads ahead of small sequential reads, in large pages. From
+// a cold cache this took a third of the time of madvise(MADV_WILLNEED) on pieces of 8 MiB, and of direct
+// reads of 4 MiB.
 constexpr std::size_t kReadPiece = std::size_t{256} << 10;
-// Looking at every page of a file costs as much as reading it from memory: so many stand for the rest.
+// Number of sampled pages: checking every page of a file costs as much as reading it from memory.
 constexpr std::size_t kLooks = 64;
 
 std::string space_hint(const std::filesystem::path& path, int error_code) {
@@ -39,8 +40,8 @@ std::string space_hint(const std::filesystem::path& path, int error_code) {
 }
 
 int open_for(const std::filesystem::path& path, OutputFile::Mode mode, const std::filesystem::path& shown) {
-  // These are rondo's own names in rondo's own folders: a link, a pipe or a device there is somebody's trap
-  // or mistake. Non-blocking, so that a named pipe is refused instead of waited for.
+  // These are rondo's own files in rondo's own folders: a link, pipe or device there is an attack or a
+  // mistake. Non-blocking, so that a named pipe is refused instead of waited for.
   int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   if (mode == OutputFile::Mode::create) flags |= O_EXCL;
   if (mode == OutputFile::Mode::append) flags |= O_APPEND;
@@ -92,7 +93,7 @@ void OutputFile::fail(int error_code) const {
 
 void OutputFile::write(std::span<const std::byte> data) {
   while (!data.empty()) {
-    // Linux writes at most 2 GiB a call.
+    // Linux writes at most 2 GiB per call.
     const std::size_t most = flushed_ ? kFlush : std::size_t{1} << 30;
     const ssize_t count = ::write(descriptor_, data.data(), std::min(data.size(), most));
     if (count < 0) {
@@ -102,8 +103,8 @@ void OutputFile::write(std::span<const std::byte> data) {
     data = data.subspan(static_cast<std::size_t>(count));
     written_ += static_cast<std::uint64_t>(count);
     if (!flushed_ || written_ - *flushed_ < kFlush) continue;
-    // The disk works while the next bytes are made; sync() then has little left. File systems that cannot do
-    // it do all in sync().
+    // Starts write-back while the next bytes are computed, which leaves little work for sync(). File systems
+    // without support do all work in sync().
     ::sync_file_range(descriptor_, static_cast<off_t>(*flushed_), static_cast<off_t>(written_ - *flushed_),
                       SYNC_FILE_RANGE_WRITE);
     flushed_ = written_;
@@ -148,7 +149,7 @@ void MappedFile::read_ahead(const std::atomic<bool>& stops) const {
       if (::pread(file.descriptor(), piece.data(), piece.size(), static_cast<off_t>(begin)) <= 0) return;
     }
   } catch (const DataError&) {
-    // The mapped file stays, even where its name is gone.
+    // The mapping remains valid even if the name is gone.
   }
 }
 

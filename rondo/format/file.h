@@ -18,17 +18,17 @@ inline std::span<const std::byte> as_bytes(std::string_view text) {
 }
 
 // A file being written. Every failure (no space, quota, I/O error) throws Error naming the file, the offset
-// and the reason; nothing is buffered in the process, so what write() accepted survives a kill of the
-// process, and what sync() accepted survives a power cut. Not thread-safe.
+// and the reason. Unbuffered: data accepted by write() survives a kill of the process, and data accepted by
+// sync() survives a power failure. Not thread-safe.
 class OutputFile {
  public:
   enum class Mode {
-    create,    // must not exist yet
-    truncate,  // emptied first
-    append,    // every write() goes to the end, also when several processes write
+    create,    // must not exist
+    truncate,  // is emptied first
+    append,    // every write() appends, even if several processes write
   };
 
-  // `shown` is the name in errors where that is not `path`: a temporary file's is nobody's concern.
+  // `shown` replaces `path` in errors, for example for temporary files.
   OutputFile(std::filesystem::path path, Mode mode, std::filesystem::path shown = {});
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
@@ -36,14 +36,14 @@ class OutputFile {
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text) { write(as_bytes(text)); }
-  // Claims the space of the whole file, so that a full disk is noticed before hours of work are written to
-  // it. File systems without that ability are left to notice later.
+  // Reserves the disk space of the whole file, so that a full disk is detected before it is written. Does
+  // nothing on file systems without support.
   void reserve(Bytes size);
-  // To the disk.
+  // Syncs the file to disk.
   void sync();
-  // Reports what the kernel could not write; the destructor cannot.
+  // Closes the file and reports write errors of the kernel, which the destructor cannot report.
   void close();
-  // Bytes written by this object.
+  // Returns the number of bytes written by this object.
   std::uint64_t written() const { return written_; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -54,26 +54,26 @@ class OutputFile {
   std::filesystem::path shown_;
   int descriptor_ = -1;
   std::uint64_t written_ = 0;
-  std::optional<std::uint64_t> flushed_;  // of a large file: so many bytes were handed to the disk
+  std::optional<std::uint64_t> flushed_;  // for a large file: number of bytes passed to the disk
 };
 
-// A whole file mapped read-only into memory.
+// A file mapped read-only into memory.
 class MappedFile {
  public:
   enum class ReadAhead {
-    all,   // the disk begins with all of it at once
-    none,  // until read_ahead() is called
+    all,   // start reading the whole file immediately
+    none,  // wait for read_ahead()
   };
-  // Throws DataError when it cannot be opened.
+  // Throws DataError if it cannot be opened.
   explicit MappedFile(std::filesystem::path path, ReadAhead ahead = ReadAhead::all);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Where not all is in memory yet, reads the file from its begin to its end, so that who looks at bytes()
-  // behind it waits for no disk. Returns when all was read, soon after `stops` is set, or at an error, which
-  // is met again by whoever looks at the bytes. Any thread, while others look at bytes().
+  // Reads the file from begin to end unless it is already in memory, so that a reader of bytes() behind it
+  // need not wait for the disk. Returns when everything is read, soon after `stops` is set, or at an error,
+  // which the reader of the bytes will encounter again. Thread-safe, also while others read bytes().
   void read_ahead(const std::atomic<bool>& stops) const;
   const std::filesystem::path& path() const { return path_; }
 
@@ -85,13 +85,13 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// The content of a file. Throws DataError when it cannot be read or is larger than `limit`.
+// Returns the content of a file. Throws DataError if it cannot be read or is larger than `limit`.
 std::string read_text_file(const std::filesystem::path& path, Bytes limit = MiB(256));
 
-// Creates or replaces `path` in one atomic step: readers see the old content or the new, never a part.
+// Creates or replaces `path` atomically: readers see the old or the new content, never a part.
 void replace_text_file(const std::filesystem::path& path, std::string_view text);
 
-// Makes renames and new names inside `directory` survive a power cut.
+// Makes renames and new names inside `directory` durable across a power failure.
 void sync_directory(const std::filesystem::path& directory);
 
 }  // namespace rondo

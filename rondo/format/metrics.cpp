@@ -27,7 +27,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr std::string_view kValidationPrefix = "validation_";
 
-// Calls visit(key, field) for every optional number of a row, in the order of the file.
+// Calls visit(key, field) for every optional number of a row, in file order.
 template <class Row, class Visit>
 void visit_fields(Row& row, const Visit& visit) {
   visit("loss", row.loss);
@@ -57,7 +57,7 @@ Value number_of(const Json& json, const char* key) {
   if constexpr (std::is_floating_point_v<Value>) {
     return json.get<Value>();
   } else {
-    constexpr std::int64_t exact = std::int64_t{1} << 53;  // every language's numbers hold these
+    constexpr std::int64_t exact = std::int64_t{1} << 53;  // numbers of all languages represent these exactly
     constexpr std::int64_t most = std::in_range<Value>(exact) ? exact : std::numeric_limits<Value>::max();
     return static_cast<Value>(json_integer(json, str("\"", key, "\""), 0, most));
   }
@@ -186,7 +186,7 @@ MetricsFile read_metrics(const std::filesystem::path& path) {
 MetricsTail::News MetricsTail::read() {
   struct stat now {};
   if (::stat(path_.c_str(), &now) != 0) return {};
-  // A pipe has no size: it would look like a run without steps.
+  // A pipe has size 0 and would look like a run without steps.
   if (!S_ISREG(now.st_mode)) {
     throw DataError(str("cannot read ", path_.string(), ": it is ", kind_of_file(now.st_mode),
                         ", expected a regular file"));
@@ -205,7 +205,7 @@ MetricsTail::News MetricsTail::read() {
     try {
       if (auto row = parse_metrics_line(rest.substr(0, end))) news.rows.push_back(std::move(*row));
     } catch (const std::exception&) {
-      // `rondo report` names damaged lines; who watches a run wants its next row.
+      // Ignores damaged lines, which `rondo report` lists: a viewer of a running training needs the next row.
     }
     rest.remove_prefix(end + 1);
     read_bytes_ += end + 1;
@@ -297,11 +297,11 @@ void ThinnedMetricsWriter::append_steps(std::span<const std::vector<MetricsRow>>
   for (const std::vector<MetricsRow>& of_ranks : steps) {
     add(of_ranks);
     if (failure || rows_ + rows_to_write_.size() <= most_rows_) continue;
-    // What the next rows stand for depends on it.
+    // Thinning determines how many steps the next rows cover.
     try {
       write();
     } catch (const Error&) {
-      failure = std::current_exception();  // the other steps are to be kept too
+      failure = std::current_exception();  // process the remaining steps before rethrowing
     }
   }
   if (failure) std::rethrow_exception(failure);
@@ -319,7 +319,7 @@ void ThinnedMetricsWriter::add(std::span<const MetricsRow> of_ranks) {
 }
 
 void ThinnedMetricsWriter::append_validation(const MetricsRow& row) {
-  complete();  // the file is in the order of steps
+  complete();  // the file is in step order
   rows_to_write_.push_back(row);
   write();
 }

@@ -14,23 +14,23 @@
 
 namespace rondo {
 
-// metrics.jsonl: one JSON object a line, one line per rank and step, or in a long run per rank and some steps
-// (ThinnedMetricsWriter). What was not measured is left out of a line.
+// The file metrics.jsonl: one JSON object per line for each rank and step, or in a long run for each rank and
+// several steps (ThinnedMetricsWriter). Missing measurements are omitted.
 
-// The row of a pass over the validation data, with its figures by name of metric.
+// Returns the row of a validation pass with its figures by metric name.
 MetricsRow validation_row(std::int64_t step, const std::map<std::string, double>& figures);
 
-// The line of a row, without its end. A loss that is not finite becomes null, as JSON has no other word for
-// it.
+// Returns the line of a row without the line end. A loss that is not finite becomes null, because JSON cannot
+// represent it.
 std::string to_json_line(const MetricsRow& row);
 
-// Appends rows; each is in the file when append() returns, as a whole line; none is when it throws. A line
-// that a killed run left unfinished is ended first, so that it spoils no other. Not thread-safe.
+// A writer that appends rows. Each row is in the file as a whole line when append() returns, and none of them
+// if append() throws. First ends an incomplete line that a killed run left behind. Not thread-safe.
 class MetricsWriter {
  public:
   explicit MetricsWriter(const std::filesystem::path& path);
   void append(const MetricsRow& row) { append(std::span(&row, 1)); }
-  // All rows in one write.
+  // Writes all rows in one write.
   void append(std::span<const MetricsRow> rows);
 
  private:
@@ -38,31 +38,31 @@ class MetricsWriter {
 };
 
 struct MetricsFile {
-  std::vector<MetricsRow> rows;       // of the file's lines, in order
-  std::vector<std::string> problems;  // one for each line that is not a row: "metrics.jsonl:12: ..."
+  std::vector<MetricsRow> rows;       // rows of the file, in order
+  std::vector<std::string> problems;  // one for each invalid line: "metrics.jsonl:12: ..."
 };
 
-// A line of the file; empty for a blank one. Throws DataError for one that is not a row.
+// Parses a line; empty for a blank one. Throws DataError for an invalid line.
 std::optional<MetricsRow> parse_metrics_line(std::string_view line);
 
-// Reads what can be read: unknown keys whose values are no numbers are skipped, a damaged line is a problem
-// and not the end. Throws DataError when the file cannot be opened.
+// Reads all valid rows. Skips unknown keys with non-numeric values; a damaged line is added to the problems.
+// Throws DataError if the file cannot be opened.
 MetricsFile read_metrics(const std::filesystem::path& path);
 
-// Follows metrics.jsonl of a run that goes on. Not thread-safe.
+// A reader that follows metrics.jsonl of a running training. Not thread-safe.
 class MetricsTail {
  public:
   struct News {
-    // Another file has taken the place of the one that was read (rows of a long run become fewer, a resumed
-    // run drops some): `rows` are all of its rows.
+    // Whether the file was replaced (rows of a long run are thinned, a resumed run drops some): `rows` then
+    // contains all rows.
     bool from_the_start = false;
     std::vector<MetricsRow> rows = {};
   };
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // The rows of lines that were ended since the last call; damaged lines are passed over. A file that does
-  // not exist has none. Throws DataError when it cannot be opened.
+  // Returns the rows of lines completed since the last call and skips damaged lines. A missing file has no
+  // rows. Throws DataError if it cannot be opened.
   News read();
 
  private:
@@ -71,32 +71,31 @@ class MetricsTail {
   std::uint64_t inode_ = 0;
 };
 
-// One row for what two rows of a rank say of consecutive steps. Step, time, loss and learning rate are
-// those of the last step; smallest_loss, largest_loss and largest_step_ms are of all of them, as is the
-// larger peak and every other number's largest; times and throughput are means over the steps. A loss that is
-// not finite is never lost: it is the largest.
+// Joins a rank's rows of consecutive steps into one row. Step, time, loss and learning rate are those of the
+// last step. smallest_loss, largest_loss, largest_step_ms, peaks and all other numbers are extremes over all
+// steps. Times and throughput are means over the steps. A loss that is not finite is kept as the largest.
 MetricsRow joined_rows(const MetricsRow& earlier, const MetricsRow& later);
 
-// Writes metrics.jsonl of a run of any length and width in bounded space. While the file has at most
-// `most_rows` rows of steps, every step has its row on every rank. Beyond that, neighbouring rows of a rank
-// become one (joined_rows), and from then on a row stands for twice as many steps; and so on. Rows of
-// validations stay as they are. Rows that could not be written, as on a full disk, are written with the next
-// ones, the newest `most_rows` of them; a file that was removed meanwhile is begun anew. Not thread-safe.
+// A writer of metrics.jsonl that limits the file size for runs of any length and number of ranks. While the
+// file has at most `most_rows` step rows, every step has a row on every rank. Beyond that, it joins
+// neighbouring rows of a rank (joined_rows()), and each row then covers twice as many steps; and so on.
+// Validation rows are kept. Rows that could not be written, for example on a full disk, are written with the
+// next ones, at most the newest `most_rows`. A file that was removed is created again. Not thread-safe.
 class ThinnedMetricsWriter {
  public:
   static constexpr std::size_t kMostRows = 65'536;
 
-  // Goes on in a file that exists. Rows of steps behind `first_step` go, of a run that went on and died, and
-  // with `its_validation` so do the validations of that step.
+  // Appends to an existing file. Drops rows of steps after `first_step`, left by a run that died later, and
+  // with `its_validation` also the validation rows of that step.
   ThinnedMetricsWriter(std::filesystem::path path, std::int64_t first_step, bool its_validation = false,
                        std::size_t most_rows = kMostRows);
 
-  // One step of all ranks, in rank order.
+  // Appends one step of all ranks, in rank order.
   void append_step(std::span<const MetricsRow> of_ranks);
-  // Several, in one write where nothing is thinned meanwhile.
+  // Appends several steps, in one write unless rows are thinned meanwhile.
   void append_steps(std::span<const std::vector<MetricsRow>> steps);
   void append_validation(const MetricsRow& row);
-  // Rows of fewer steps than others stand for, of what is not in the file yet.
+  // Writes the rows that are not in the file yet, even if they cover fewer steps than others.
   void flush();
 
  private:
@@ -109,10 +108,10 @@ class ThinnedMetricsWriter {
   std::filesystem::path path_;
   std::size_t most_rows_;
   std::optional<MetricsWriter> writer_;
-  std::size_t rows_ = 0;                   // of steps, in the file
-  std::int64_t steps_ = 1;                 // that a row stands for
-  std::vector<MetricsRow> begun_;          // by rank: of the steps since the last row
-  std::vector<MetricsRow> rows_to_write_;  // in the order of steps, validations included
+  std::size_t rows_ = 0;                   // number of step rows in the file
+  std::int64_t steps_ = 1;                 // number of steps that a row covers
+  std::vector<MetricsRow> begun_;          // by rank: joined row of the steps since the last complete row
+  std::vector<MetricsRow> rows_to_write_;  // in step order, including validation rows
 };
 
 }  // namespace rondo

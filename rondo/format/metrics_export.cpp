@@ -20,7 +20,7 @@
 namespace rondo {
 namespace {
 
-// Names there hold letters, digits, '_' and ':'.
+// Returns a valid Prometheus name: letters, digits and '_'.
 std::string metric_name(std::string_view name) {
   std::string result = "rondo_";
   for (const char c : name) {
@@ -136,7 +136,7 @@ std::string new_run_id() {
   return id;
 }
 
-// A text in quotes is the same in JSON and in YAML.
+// Returns a quoted text that is valid in JSON and in YAML.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
@@ -167,7 +167,7 @@ void make_experiment(const fs::path& directory) {
           "\nexperiment_id: '0'\nlast_update_time: ", now, "\nlifecycle_stage: active\nname: Default\n"));
 }
 
-// Lines of a metric's file are "time value step".
+// Drops lines of later steps from a metric's file, which has lines "time value step".
 void drop_steps_behind(const fs::path& metric, std::int64_t last) {
   std::string kept;
   for (const std::string& line : split(read_text_file(metric), '\n')) {
@@ -256,7 +256,7 @@ constexpr std::array<std::uint32_t, 256> make_crc_table() {
 }
 constexpr std::array<std::uint32_t, 256> crc_table = make_crc_table();
 
-// A CRC over data that holds CRCs is weak, so TFRecord stores them rotated and shifted.
+// Masks a CRC: a CRC over data that contains CRCs is weak, so TFRecord stores them rotated and shifted.
 std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
 
 template <class Value>
@@ -264,7 +264,7 @@ std::string little_endian(Value value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// Protobuf's wire format: a key of (field number << 3 | wire type), then the value.
+// Wire types of protobuf: a key (field number << 3 | wire type) is followed by the value.
 enum WireType : unsigned { varint_type = 0, fixed64_type = 1, length_type = 2, fixed32_type = 5 };
 
 std::string varint(std::uint64_t value) {
@@ -311,13 +311,13 @@ std::filesystem::path event_file(const std::filesystem::path& directory, double 
          str("events.out.tfevents.", static_cast<long long>(wall_time), ".", host_name(), ".", ::getpid());
 }
 
-// The value of a scalar in a summary.
+// Returns the value of a scalar in a summary.
 std::string scalar(std::string_view tag, double value) {
   return field_bytes(summary_value::tag, tag) +
          field_float(summary_value::simple_value, static_cast<float>(value));
 }
 
-// The record of an event that has one value.
+// Returns the record of an event with one value.
 std::string event_record(const std::string& value, std::int64_t step, double wall_time) {
   return tfrecord(field_double(event::wall_time, wall_time) + field_integer(event::step, step) +
                   field_bytes(event::summary, field_bytes(summary::value, value)));

@@ -80,7 +80,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Nobody has more, and sums of such numbers do not overflow.
+// Upper bounds of valid numbers; their sums do not overflow.
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 
@@ -132,21 +132,21 @@ void add_run_start(const std::filesystem::path& path, const RunStart& start) {
     try {
       starts = read_run_starts(path);
     } catch (const DataError&) {
-      // It says how the run came about and decides nothing: training goes on without what is damaged.
+      // The file is only informative: training continues without the damaged content.
     }
   }
   std::erase_if(starts, [&](const RunStart& other) { return other.first_step > start.first_step; });
   starts.push_back(start);
   Json list = Json::array();
   for (const RunStart& each : starts) list.push_back(to_json(each));
-  // Host names and command lines are bytes of the user's.
+  // Host names and command lines may contain arbitrary bytes.
   replace_text_file(path, Json{{"starts", list}}.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 namespace fs = std::filesystem;
 namespace {
 
-// The whole file, for one writer.
+// Returns an exclusive lock of the whole file.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -154,7 +154,7 @@ struct flock whole_file() {
   return lock;
 }
 
-// What the holder wrote: "process 12 on host h".
+// Returns the text that the lock holder wrote: "process 12 on host h".
 std::string holder_of(int descriptor) {
   std::array<char, 300> text{};
   const ssize_t length = ::pread(descriptor, text.data(), text.size() - 1, 0);
@@ -164,7 +164,8 @@ std::string holder_of(int descriptor) {
   return holder.empty() ? "another process" : holder;
 }
 
-// A holder that ends removes the file, after which its lock guards nothing any more.
+// Returns whether the path still refers to the opened file. A holder that exits removes the file, and a lock
+// on the removed file protects nothing.
 bool is_still_named(int descriptor, const fs::path& path) {
   struct stat opened {};
   struct stat named {};

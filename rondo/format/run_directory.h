@@ -9,63 +9,63 @@
 
 namespace rondo {
 
-// What made a file or a run, so that it can be told from others and made again.
+// Provenance of a file or a run: identifies it and allows to reproduce it.
 struct Provenance {
   std::string program;  // "rondo train"
-  std::string version;  // of rondo: "0.1.0"
+  std::string version;  // version of rondo: "0.1.0"
   std::string time;     // UTC: "2026-11-22T16:24:40Z"
   std::string host;
-  std::string command;  // as a shell reads it
+  std::string command;  // in shell syntax
 };
 
-// Of this moment on this host. `arguments` are the program's own, without its name.
+// Returns the provenance for this moment on this host. `arguments` exclude the program's name.
 Provenance make_provenance(const std::string& program, std::span<const std::string> arguments);
 
 nlohmann::ordered_json to_json(const Provenance& provenance);
 
-// The command line of this process, as the kernel has it; empty where it cannot be read.
+// Returns the command line of this process from the kernel; empty if it cannot be read.
 std::string own_command();
 
-// `words` as one line that a POSIX shell splits into the same words.
+// Returns `words` as one line that a POSIX shell splits into the same words.
 std::string shell_text(std::span<const std::string> words);
 
-// run.json of a run directory: how a training was started. {starts: [{program, version, time, host, command,
-// strategy, backend, ranks, first_step, total_steps}]}, one entry for each time, so a resumed run has
-// several.
+// An entry of run.json, the record of a training's starts: {starts: [{program, version, time, host, command,
+// strategy, backend, ranks, first_step, total_steps}]}. A resumed run has several entries.
 
 struct RunStart {
   Provenance made;
-  std::string strategy;  // that was used, not "auto"
+  std::string strategy;  // the strategy in use, never "auto"
   std::string backend;
   int ranks = 0;
-  std::int64_t first_step = 0;   // steps that were done before
-  std::int64_t total_steps = 0;  // steps done when it has ended; 0: not known
+  std::int64_t first_step = 0;   // steps done before this start
+  std::int64_t total_steps = 0;  // steps done at the end of the training; 0: unknown
 };
 
 nlohmann::ordered_json to_json(const RunStart& start);
 
-// Throws DataError, naming file and place, for a file that is damaged.
+// Throws DataError naming file and location if the file is damaged.
 std::vector<RunStart> read_run_starts(const std::filesystem::path& path);
 
-// Writes `start` behind those of `path` that began before it did; what an earlier attempt wrote of the same
-// steps is gone.
+// Appends `start` after the entries of `path` that began before it, and drops entries of an earlier attempt
+// at the same steps.
 void add_run_start(const std::filesystem::path& path, const RunStart& start);
 
-// A run directory for one writer: a lock of an open file (F_OFD_SETLK) on RUN/run.lock, held as long as the
-// object lives and released by the kernel when its process dies. Who only reads asks for nothing and is not
-// kept out.
+// A lock that reserves a run directory for one writer: a lock of an open file (F_OFD_SETLK) on RUN/run.lock.
+// It is held for the lifetime of the object, and the kernel releases it if the process dies. Readers need no
+// lock.
 class RunLock {
  public:
-  // Makes the directory when it is missing. Throws UsageError naming the process that has it, Error when the
-  // directory or the file cannot be made. On a file system without locks a warning is logged instead.
+  // Creates the directory if it is missing. Throws UsageError naming the process that holds the lock, and
+  // Error if the directory or the file cannot be created. On a file system without locks, logs a warning
+  // instead.
   explicit RunLock(std::filesystem::path run_directory);
-  // Removes the file, and the directory if the object made it and nothing has been put into it.
+  // Removes the file, and the directory if this object created it and it is empty.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // Whether a process holds it now, found out without taking it; where the file system has no locks, whether
-  // the file is there.
+  // Returns whether a process holds the lock now, without acquiring it. On a file system without locks,
+  // returns whether the file exists.
   static bool is_held(const std::filesystem::path& run_directory);
 
   static constexpr const char* file_name = "run.lock";

@@ -123,7 +123,7 @@ std::map<std::string, std::string> parse_metadata(const Json& value, const std::
   return metadata;
 }
 
-// Sorted by offset, the tensors must tile the data section exactly.
+// Checks that the tensors, sorted by offset, cover the data section without gaps or overlaps.
 void check_tiling(const std::vector<TensorEntry>& tensors, std::uint64_t data_bytes,
                   const std::string& file) {
   std::uint64_t expected = 0;
@@ -142,7 +142,7 @@ void check_tiling(const std::vector<TensorEntry>& tensors, std::uint64_t data_by
   }
 }
 
-// The header's length and the header.
+// Returns the header's length and the header.
 std::string header_bytes_of(const SafetensorsHeader& header) {
   Json json = Json::object();
   if (!header.metadata.empty()) json[std::string(metadata_key)] = header.metadata;
@@ -151,12 +151,12 @@ std::string header_bytes_of(const SafetensorsHeader& header) {
     entry["dtype"] = safetensors_name(tensor.dtype);
     entry["shape"] = tensor.shape;
     entry["data_offsets"] = {tensor.begin, tensor.end};
-    // Names are known to differ; by its name an ordered object would look among all before it.
+    // Names are unique; assignment by name would search all earlier members of the ordered object.
     Json::object_t::Container& members = json.get_ref<Json::object_t&>();
     members.emplace_back(tensor.name, std::move(entry));
   }
   std::string text = json.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // keeps the data section aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data section
   const std::uint64_t header_bytes = text.size();
   return std::string(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes) + text;
 }
@@ -265,7 +265,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   close_finished_tensors();
 }
 
-// Moves past every tensor that has all its bytes; tensors without elements never get a write().
+// Advances past every complete tensor; tensors without elements never get a write().
 void SafetensorsWriter::close_finished_tensors() {
   while (current_ < order().size() && current_bytes_ == order()[current_].bytes()) {
     records_.push_back({order()[current_].name, current_bytes_, tensor_checksum_.hex()});

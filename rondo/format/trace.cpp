@@ -28,8 +28,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr std::size_t events_in_memory = 4096;
 
-// Trace-event times are microseconds; three decimals keep the nanoseconds, which a double would round in long
-// runs.
+// Formats a time of the trace-event format in microseconds. Three decimals keep the nanoseconds, which a
+// double would round in long runs.
 std::string microseconds(std::int64_t ns) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%lld.%03lld", static_cast<long long>(ns / 1000),
@@ -37,12 +37,12 @@ std::string microseconds(std::int64_t ns) {
   return text.data();
 }
 
-// What a viewer writes on the event: "all_gather h.3".
+// Returns the title of the event in a viewer: "all_gather h.3".
 std::string title(const TraceSpan& event) {
   return event.unit.empty() ? event.name : str(event.name, " ", event.unit);
 }
 
-// `place` among the lanes of the same kind, see places_in_lanes().
+// Returns the line of an event; `place` is its lane, see places_in_lanes().
 std::string event_line(const TraceSpan& event, int rank, std::int64_t origin_ns, int place = 0) {
   Json arguments = Json::object();
   if (event.step) arguments["step"] = *event.step;
@@ -59,7 +59,7 @@ std::string event_line(const TraceSpan& event, int rank, std::int64_t origin_ns,
              arguments.dump(), "}");
 }
 
-// The time in the queue: a pair of events that belong together by category and number.
+// Returns the time in the queue as a pair of events, matched by category and number.
 std::string queue_lines(const TraceSpan& event, int rank, std::int64_t origin_ns, std::size_t number) {
   const auto line = [&](const char* phase, std::int64_t ns) {
     return str(R"({"name":)", Json(title(event)).dump(), R"(,"cat":"queue","ph":")", phase, R"(","id":)",
@@ -69,7 +69,7 @@ std::string queue_lines(const TraceSpan& event, int rank, std::int64_t origin_ns
   return line("b", *event.queued_ns) + line("e", event.begin_ns);
 }
 
-// The step stands beside the values, which viewers draw one and all.
+// Returns the line of a counter. The step is outside the values, because viewers draw all values.
 std::string counter_line(const TraceCounter& counter, int rank, std::int64_t origin_ns) {
   Json values = Json::object();
   for (const auto& [name, value] : counter.values) values[name] = value;
@@ -79,7 +79,8 @@ std::string counter_line(const TraceCounter& counter, int rank, std::int64_t ori
              "}");
 }
 
-// Metadata events that give a rank and its lanes their names in the viewer; `places` lanes of communication.
+// Returns metadata events with the viewer's names of a rank and its lanes; `places` is the number of
+// communication lanes.
 std::string name_lines(int rank, int places = 1) {
   std::string text = str(R"({"name":"process_name","ph":"M","pid":)", rank, R"(,"args":{"name":"rank )", rank,
                          R"("}},)", "\n", R"({"name":"process_sort_index","ph":"M","pid":)", rank,
@@ -94,7 +95,8 @@ std::string name_lines(int rank, int places = 1) {
   return text;
 }
 
-// Foreign files may hold any number: 146 years are enough, and differences of two times stay within an int64.
+// Rounds to an integer, clamped to 2^62 (146 years in ns): foreign files may contain any number, and
+// differences of two times must fit an int64.
 std::int64_t whole_of(double value) {
   constexpr double most = 0x1p62;
   return std::isfinite(value) ? std::llround(std::clamp(value, -most, most)) : 0;
@@ -127,7 +129,7 @@ int rank_of(const Json& json) {
   return found == json.end() ? 0 : static_cast<int>(json_integer(*found, "pid", INT_MIN, INT_MAX));
 }
 
-// The arguments that only our own files have.
+// Parses the arguments that only rondo writes.
 void parse_block(const Json& arguments, TraceSpan& event) {
   event.unit = arguments.value("unit", "");
   if (!event.unit.empty() && event.name.ends_with(" " + event.unit)) {
@@ -187,12 +189,12 @@ void parse_into(const Json& json, Trace& trace) {
   } catch (const Json::exception&) {
     return;  // a member of another type: a foreign event
   } catch (const DataError&) {
-    return;  // or a number that cannot be
+    return;  // or an invalid number
   }
 }
 
-// Nothing for what is no JSON: the end of what a killed process wrote, or one line of a value that has
-// several.
+// Parses JSON; empty for invalid text: the end of a killed process's output, or one line of a multi-line
+// value.
 std::optional<Json> parsed(std::string_view text) {
   if (!text.starts_with('{') && !text.starts_with('[')) return std::nullopt;
   try {
@@ -202,8 +204,8 @@ std::optional<Json> parsed(std::string_view text) {
   }
 }
 
-// Our own files have one event a line, which also reads what a killed process left; others are parsed as a
-// whole.
+// Reads rondo's own files, which have one event per line; also works for files of killed processes. Other
+// files are parsed as a whole.
 void read_lines(std::string_view text, Trace& trace) {
   for (const std::string& line : split(text, '\n')) {
     std::string_view object = trim(line);
@@ -254,7 +256,7 @@ fs::path trace_part_path(const fs::path& run_directory, int rank) {
 
 TraceWriter::TraceWriter(const fs::path& run_directory, int rank)
     : rank_(rank), file_(trace_part_path(run_directory, rank), OutputFile::Mode::truncate) {
-  // The format allows a list without its end, so nothing has to be written when a process dies.
+  // The format allows an unterminated list, so nothing has to be written when a process dies.
   file_.write("[\n" + name_lines(rank));
 }
 
@@ -262,7 +264,7 @@ TraceWriter::~TraceWriter() {
   try {
     flush();
   } catch (const Error&) {
-    return;  // a lost timeline must not turn an error that is under way into an abort
+    return;  // losing a timeline must not abort the program during stack unwinding
   }
 }
 
@@ -343,7 +345,7 @@ std::size_t merge_traces(const fs::path& run_directory, const ClockReadings& clo
 
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   const std::vector<int> places = places_in_lanes(all.events);
-  std::map<int, int> lanes;  // of communication, by rank
+  std::map<int, int> lanes;  // number of communication lanes, by rank
   for (std::size_t i = 0; i < all.events.size(); ++i) {
     int& most = lanes[all.events[i].rank];
     most = std::max(most, places[i] + 1);
@@ -366,10 +368,10 @@ namespace {
 template <class Value>
 using SmallestFirst = std::priority_queue<Value, std::vector<Value>, std::greater<>>;
 
-// The lanes of a rank, as far as they were used.
+// The lanes of a rank in use.
 class Lanes {
  public:
-  // The first lane that is free at `begin`, which is never before that of the call before.
+  // Returns the first lane that is free at `begin`. `begin` must not decrease between calls.
   int take(std::int64_t begin, std::int64_t end) {
     for (; !busy_.empty() && busy_.top().first <= begin; busy_.pop()) free_.push(busy_.top().second);
     int place = count_;
@@ -384,7 +386,7 @@ class Lanes {
   }
 
  private:
-  SmallestFirst<std::pair<std::int64_t, int>> busy_;  // until when, which
+  SmallestFirst<std::pair<std::int64_t, int>> busy_;  // (end, lane)
   SmallestFirst<int> free_;
   int count_ = 0;
 };

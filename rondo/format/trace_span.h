@@ -9,38 +9,37 @@
 
 namespace rondo {
 
-// The row of a rank's timeline that a span lies in.
+// Row of a rank's timeline.
 enum class Lane { compute = 0, communication = 1 };
-// "compute", "communication".
+// Returns "compute" or "communication".
 std::string_view to_string(Lane lane);
 
-// Something on a rank that took time: the pass of a unit, a phase of the step, an operation of communication
-// on its way from the engine to the report. Times are monotonic_ns() (base/time.h), so that ranks of one host
-// line up.
+// An interval on a rank: the pass of a unit, a phase of the step, or a communication operation, as passed
+// from the engine to the report. Times are monotonic_ns() (base/time.h), so that ranks of one host align.
 struct TraceSpan {
   std::string name = {};                    // "forward", "backward", "optimizer", "all_reduce"
-  Lane lane = Lane::compute;                // its row
-  std::int64_t begin_ns = 0;                // it started
-  std::int64_t end_ns = 0;                  // it was finished
-  std::optional<std::int64_t> step = {};    // of the training, counted from 1
+  Lane lane = Lane::compute;                // row of the timeline
+  std::int64_t begin_ns = 0;                // start time
+  std::int64_t end_ns = 0;                  // end time
+  std::optional<std::int64_t> step = {};    // training step, from 1
   std::optional<std::int64_t> bucket = {};  // index of the gradient bucket, or of the block within its unit
-  std::optional<std::uint64_t> bytes = {};  // payload
-  std::string unit = {};                    // of the model; empty: it is not one unit's
+  std::optional<std::uint64_t> bytes = {};  // payload size
+  std::string unit = {};                    // unit of the model; empty: not of a single unit
 
-  // Of communication, where that is known.
-  std::optional<std::int64_t> queued_ns = {};   // it was ready to go
-  std::optional<std::int64_t> exposed_ns = {};  // for so long computation stood still for it ...
-  std::int64_t waited_ns = 0;                   // ... for the first time then
-  // What was computed while it was under way, and for how long, longest first.
+  // For communication, if known:
+  std::optional<std::int64_t> queued_ns = {};   // time at which it was ready
+  std::optional<std::int64_t> exposed_ns = {};  // how long computation waited for it
+  std::int64_t waited_ns = 0;                   // time of the first such wait
+  // Computation during the operation with its duration in nanoseconds, longest first.
   std::vector<std::pair<std::string, std::int64_t>> overlapped = {};
 };
 
-// What was in use at a moment: one curve for each of the values, stacked, above the rank's lanes.
+// Amounts in use at one time: each value is a curve, stacked, above the rank's lanes.
 struct TraceCounter {
   std::string name;                                           // "memory"
-  std::int64_t time_ns = 0;                                   // as TraceSpan::begin_ns
-  std::optional<std::int64_t> step;                           // of the training, counted from 1
-  std::vector<std::pair<std::string, std::uint64_t>> values;  // by what it was used for, in bytes
+  std::int64_t time_ns = 0;                                   // clock of TraceSpan::begin_ns
+  std::optional<std::int64_t> step;                           // training step, from 1
+  std::vector<std::pair<std::string, std::uint64_t>> values;  // bytes by purpose
 };
 
 }  // namespace rondo

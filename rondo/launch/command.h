@@ -6,23 +6,23 @@
 
 namespace rondo::launch {
 
-// How the program on the command line is to be started; torchrun's flags of the same names.
+// How to start the program on the command line; torchrun's flags of the same names.
 struct ProgramKind {
   bool module = false;     // a Python module: python3 -m NAME
   bool no_python = false;  // start it directly even if it ends in .py
 };
 
-// The complete command for `program`, with its first word an existing file: a .py file is given to python3
-// (or to $PYTHON_EXEC) as torchrun does. Throws UsageError naming the program and where it was looked for.
+// Returns the complete command for `program`; its first word is an existing file. Runs a .py file with
+// python3 (or $PYTHON_EXEC), like torchrun. Throws UsageError naming the program and the searched folders.
 std::vector<std::string> make_command(const std::string& program, const std::vector<std::string>& arguments,
                                       const ProgramKind& kind);
 
-// Path of `program`: itself when it has a slash, else found in PATH. Throws UsageError when there is no such
-// file or it cannot be executed.
+// Returns the path of `program`: unchanged if it has a slash, else found in PATH. Throws UsageError if there
+// is no such file or it is not executable.
 std::string find_program(const std::string& program);
 
-// Splits as a shell does: blanks separate, '...' "..." and \ quote. Throws UsageError naming `flag` when a
-// quote is not closed or there is no word.
+// Splits text like a shell: blanks separate words; '...', "..." and \ quote. Throws UsageError naming `flag`
+// for an unclosed quote or an empty command.
 std::vector<std::string> split_words(std::string_view text, std::string_view flag);
 
 }  // namespace rondo::launch

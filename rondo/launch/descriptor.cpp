@@ -20,7 +20,7 @@ Pipe make_pipe() {
 
 void ensure_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // The lowest free number is taken, which is this one.
+    // open() returns the lowest free number, which is `stream`.
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDWR);
   }
 }
@@ -29,7 +29,7 @@ void set_nonblocking(int descriptor) { fcntl(descriptor, F_SETFL, fcntl(descript
 
 namespace {
 
-// Rounded up, so that a loop does not spin in the last millisecond before its deadline.
+// Rounds up, so that the loop does not spin in the last millisecond before its deadline.
 int timeout_ms(Deadline deadline) {
   if (deadline.is_never()) return -1;
   const double left = milliseconds(deadline.remaining());
@@ -77,7 +77,7 @@ void EventLoop::run_once(Deadline deadline) {
   for (int i = 0; i < count; ++i) {
     const std::uint64_t key = events[static_cast<std::size_t>(i)].data.u64;
     const auto found = watched_.find(static_cast<int>(key & 0xffffffffU));
-    // An earlier callback may have dropped this descriptor, and its number may already be in use again.
+    // An earlier callback may have removed this descriptor, and its number may already be in use again.
     if (found == watched_.end() || found->second.generation != key >> 32) continue;
     const Callback callback = found->second.callback;
     callback();

@@ -11,7 +11,7 @@
 
 namespace rondo::launch {
 
-// Owns a file descriptor. Move-only.
+// Owner of a file descriptor. Move-only.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -24,7 +24,7 @@ class Descriptor {
   ~Descriptor() { reset(); }
 
   int number() const { return number_; }
-  // Gives it up: the caller closes it.
+  // Releases ownership: the caller must close the descriptor.
   int release() { return std::exchange(number_, -1); }
   bool valid() const { return number_ >= 0; }
   void reset() {
@@ -40,29 +40,29 @@ struct Pipe {
   Descriptor write_end;
 };
 
-// A pipe that programs started later do not inherit. Throws Error.
+// Creates a pipe that programs started later do not inherit. Throws Error.
 Pipe make_pipe();
 
-// Opens /dev/null as standard input, output or error where this program was started without one, so that no
-// pipe takes that number.
+// Opens /dev/null for each of standard input, output and error that is closed, so that no pipe gets its
+// number.
 void ensure_standard_streams();
 
-// Makes reads of `descriptor` return at once when there is nothing.
+// Makes reads of `descriptor` return immediately if there is no data.
 void set_nonblocking(int descriptor);
 
-// Calls back when descriptors become ready (epoll). Callbacks run in the order in which the descriptors
-// became ready, so of two workers that died between two rounds the first is seen first. One thread.
+// An epoll event loop that calls back when descriptors become ready. Callbacks run in the order of readiness:
+// if two workers die between two rounds, the first one is reported first. Single-threaded.
 class EventLoop {
  public:
   using Callback = std::function<void()>;
 
   EventLoop();
-  // Watches `descriptor` for input, or for room to write. Returns false when the kernel cannot watch it (a
-  // regular file, which is always ready). A callback may add and remove descriptors, itself included.
+  // Watches `descriptor` for input or for space to write. Returns false if epoll does not support it (a
+  // regular file, which is always ready). A callback may add and remove descriptors, including its own.
   bool watch_input(int descriptor, Callback callback);
   bool watch_output(int descriptor, Callback callback);
   void forget(int descriptor);
-  // Handles what is ready, waiting for the first event until `deadline`.
+  // Waits for the first event until `deadline` and handles all ready descriptors.
   void run_once(Deadline deadline);
 
  private:

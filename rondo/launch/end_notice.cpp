@@ -18,20 +18,20 @@ namespace {
 
 constexpr Duration kConnectLimit = std::chrono::seconds(3);
 constexpr Duration kPauseBetweenTries = std::chrono::milliseconds(50);
-// A launcher answers at once; whatever else listens there need not.
+// A launcher answers immediately; other listeners may not answer at all.
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 constexpr std::size_t kLongestNotice = 1000;
 
-constexpr std::string_view kNotice = "rondo: over: ";  // then the text and a line end
-constexpr std::string_view kTaken = "rondo: taken\n";  // the answer of a reader
+constexpr std::string_view kNotice = "rondo: over: ";  // followed by the text and a newline
+constexpr std::string_view kTaken = "rondo: taken\n";  // a reader's acknowledgement
 
-// c10d::detail::QueryType and validationMagicNumber (TCPStoreBackend.hpp), TCPStore::keyPrefix_.
+// Values of c10d::detail::QueryType, validationMagicNumber (TCPStoreBackend.hpp) and TCPStore::keyPrefix_.
 constexpr std::uint8_t kValidate = 0;
 constexpr std::uint8_t kSet = 1;
 constexpr std::uint8_t kPing = 13;
 constexpr std::uint32_t kMagicNumber = 0x3C85F7CE;
 constexpr std::string_view kKeyPrefix = "/";
-constexpr std::uint32_t kPingNumber = 0x6F76720A;  // any
+constexpr std::uint32_t kPingNumber = 0x6F76720A;  // arbitrary
 
 template <class Value>
 void append_value(std::string& message, Value value) {
@@ -47,7 +47,7 @@ void append_text(std::string& message, std::string_view text) {
 
 enum class Waited { ready, late, interrupted };
 
-// Waits until one of `watched` is ready.
+// Waits until one of `watched` is ready, an interrupt is readable or the deadline passes.
 Waited wait_for_any(std::vector<pollfd> watched, const NoticeLimits& limits) {
   const std::size_t own = watched.size();
   for (const int descriptor : limits.interrupts) watched.push_back({descriptor, POLLIN, 0});
@@ -59,14 +59,15 @@ Waited wait_for_any(std::vector<pollfd> watched, const NoticeLimits& limits) {
   return limits.deadline.passed() ? Waited::late : Waited::ready;
 }
 
-// Returns false when there is to be no further try.
+// Waits before the next try. Returns false if there must not be another one.
 bool pause_between_tries(const NoticeLimits& limits) {
   if (limits.deadline.passed()) return false;
   const Deadline end = Deadline::after(std::min(kPauseBetweenTries, limits.deadline.remaining()));
   return wait_for_any({}, {end, limits.interrupts}) != Waited::interrupted;
 }
 
-// Both work on non-blocking sockets. Both return false when the connection is lost or the time is over.
+// send_all() and receive_more() work on non-blocking sockets. Both return false if the connection is lost or
+// the deadline passes.
 bool send_all(int socket, std::string_view message, const NoticeLimits& limits) {
   while (!message.empty()) {
     const ssize_t sent = send(socket, message.data(), message.size(), MSG_NOSIGNAL);
@@ -80,7 +81,7 @@ bool send_all(int socket, std::string_view message, const NoticeLimits& limits) 
   return true;
 }
 
-// Appends to `received` what has come.
+// Waits for data and appends it to `received`.
 bool receive_more(int socket, std::string& received, const NoticeLimits& limits) {
   while (true) {
     std::array<char, 512> bytes{};
@@ -92,7 +93,7 @@ bool receive_more(int socket, std::string& received, const NoticeLimits& limits)
   }
 }
 
-// The beginning of a conversation with a c10d::TCPStore; requests may follow it.
+// Returns the handshake of a connection to a c10d::TCPStore. Requests may follow in the same message.
 std::string hello() {
   std::string message;
   append_value(message, kValidate);
@@ -100,7 +101,7 @@ std::string hello() {
   return message;
 }
 
-// A c10d::TCPStore answers with ping_answer() once it has done what was asked before.
+// Appends a ping. A c10d::TCPStore answers with ping_answer() after it has processed the preceding requests.
 void append_ping(std::string& message) {
   append_value(message, kPing);
   append_value(message, kPingNumber);
@@ -127,16 +128,16 @@ bool set_in_store(int socket, std::string_view key, std::string_view text, const
   return received == answer;
 }
 
-// Somebody who has connected to a launcher's notice.
+// A client that is connected to serve_notice().
 struct Visitor {
   Descriptor connection;
-  std::string received;  // at most kLongestVisit of it
+  std::string received;  // received data, limited to kLongestVisit bytes
   bool gone = false;
 };
 
 constexpr std::size_t kLongestVisit = 256;
 
-// Whether the visitor has taken the notice now.
+// Receives data; returns whether the visitor has acknowledged the notice in this call.
 bool has_just_taken(Visitor& visitor) {
   const auto taken = [&] { return visitor.received.find(kTaken) != std::string::npos; };
   const bool before = taken();
@@ -184,7 +185,7 @@ void serve_notice(const std::string& host, int port, const std::string& interfac
     }
     std::erase_if(visitors, [](const Visitor& visitor) { return visitor.gone; });
     Descriptor connection(accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    // It fits into the socket's buffer.
+    // The notice fits into the socket's buffer.
     if (connection.valid() && send(connection.number(), notice.data(), notice.size(), MSG_NOSIGNAL) > 0)
       visitors.push_back({std::move(connection), {}});
   }
@@ -195,7 +196,7 @@ std::optional<std::string> read_notice(const std::string& host, int port) {
   if (!connection.descriptor.valid()) return std::nullopt;
   const int socket = connection.descriptor.number();
   const NoticeLimits limits{Deadline::after(kAnswerLimit), {}};
-  // A store answers this at once, and says nothing by itself.
+  // A store answers this immediately and sends nothing unasked.
   std::string question = hello();
   append_ping(question);
   if (!send_all(socket, question, limits)) return std::nullopt;

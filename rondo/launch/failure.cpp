@@ -37,17 +37,17 @@ void write_error_file(std::string_view message, bool peer_lost) noexcept {
         {"message", {{"message", printable(message, message.size())}, {"extraInfo", extra}}}};
     write_output(path, content.dump(-1, ' ', false, Json::error_handler_t::replace));
   } catch (...) {
-    // The failure itself is on its way to standard error; there is nobody left to tell about this one.
+    // The failure itself is printed to standard error; a second error here has no recipient.
   }
 }
 
-// What stands under "message"; null when there is no such file or it is malformed.
+// Returns the value of "message"; null if the file is missing or malformed.
 Json message_in(const std::string& path) {
   try {
     const Json content = read_json_file(path);
     if (content.is_object() && content.contains("message")) return content["message"];
   } catch (const DataError&) {
-    // Nothing was written, or it was cut off; the worker's last lines say the rest.
+    // Nothing was written, or the file is truncated; the worker's last output lines remain.
   }
   return nullptr;
 }
@@ -83,9 +83,10 @@ using WallTime = std::chrono::system_clock::time_point;
 constexpr std::size_t kTailLines = 15;
 constexpr std::size_t kLongestNote = 8192;
 constexpr std::size_t kLongestLineForOthers = 600;
-// By so much a note is known again; what is printed of a longer one may be cut at another place.
+// Length of the beginning by which a note is recognised. The printed copy of a longer note may be cut at
+// another place.
 constexpr std::size_t kNoteBeginning = 200;
-// File times come from a clock that ticks this seldom.
+// Resolution of the clock of file times.
 constexpr auto kFileClockTick = std::chrono::milliseconds(10);
 
 bool stopped_by_launcher(const AttemptEnd& end, const Worker& worker) {
@@ -97,7 +98,7 @@ bool stopped_by_launcher(const AttemptEnd& end, const Worker& worker) {
 WallTime time_of_failure(const Worker& worker, const std::string& error_file) {
   struct stat status {};
   if (error_file.empty() || stat(error_file.c_str(), &status) != 0) return worker.end->wall_time;
-  // The other's end came before the file, but a busy launcher hears of an end only afterwards.
+  // The other process ended before the file was written, but a busy launcher may see that end later.
   if (tells_of_lost_peer(error_file)) return worker.end->wall_time;
   const auto written = WallTime(std::chrono::duration_cast<WallTime::duration>(
       std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
@@ -115,7 +116,7 @@ std::string how_it_ended(const WorkerEnd& end) {
   return str("was killed by ", signal_name(end.signal), end.core_dumped ? " (core dumped)" : "", hint);
 }
 
-// The last lines of `text`, indented.
+// Returns the last lines of `text`, indented.
 std::string last_lines(std::string_view text) {
   std::vector<std::string> lines = split(text, '\n');
   while (!lines.empty() && trim(lines.back()).empty()) lines.pop_back();
@@ -125,7 +126,7 @@ std::string last_lines(std::string_view text) {
   return result;
 }
 
-// Of a stream that went straight to a file.
+// Returns the end of a stream that was redirected to a file.
 std::string file_tail(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return {};
@@ -146,7 +147,7 @@ std::string other_worker(const AttemptEnd& end, const WorkerSpec& spec, const Wo
   } else if (stopped_by_launcher(end, worker)) {
     text += str("was stopped by the launcher (", signal_name(how.signal), ")");
   } else {
-    // The cause is the one that says so first, which need not be the one that ended first.
+    // The root cause is the first worker to report a failure, which need not be the first to exit.
     const Duration after = how.at - root.end->at;
     text += str(how_it_ended(how), ", ", to_string(after < Duration{} ? -after : after),
                 after < Duration{} ? " earlier" : " later");
@@ -212,8 +213,8 @@ std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec
   if (first.end->preempted) {
     text += "  it was pre-empted and has saved its state; the same command with --resume continues\n";
   }
-  // What is to be read once is printed once: not what stands right above, nor the note that the last lines
-  // have.
+  // Prints everything once: omits output lines that are directly above, and an error message that the last
+  // lines contain.
   const std::string message = printable(read_error_file(spec.error_file), kLongestNote);
   const bool to_file = spec.err.route == StreamSpec::Route::file;
   const std::string tail = last_lines(to_file ? file_tail(spec.err.log_path) : first.end->stderr_tail);

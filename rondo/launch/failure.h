@@ -9,45 +9,45 @@
 
 namespace rondo::launch {
 
-// The file in which a worker says why it failed: PyTorch's TORCHELASTIC_ERROR_FILE, JSON
+// The file in which a worker reports the reason for its failure: PyTorch's TORCHELASTIC_ERROR_FILE, JSON
 // {"message": {"message": "...", "extraInfo": {"timestamp": "..."}}}; older programs write {"message":
 // "..."}.
 
-// Writes `message`, with what a terminal would obey escaped, to the file that the launcher named in the
-// environment; does nothing without a launcher.
-// For the outermost catch of a program. Never throws.
+// Writes `message`, with control characters escaped, to the file that the launcher names in the environment.
+// Does nothing without a launcher. Called from the outermost catch of a program. Never throws.
 void record_failure(std::string_view message) noexcept;
-// The same of an exception. Of a PeerLostError the file says so.
+// Records the message of an exception. Marks a PeerLostError in the file.
 void record_failure(const std::exception& error) noexcept;
 
-// The message in `path`, or an empty text when there is no such file or it is malformed.
+// Returns the message in `path`; empty if the file is missing or malformed.
 std::string read_error_file(const std::string& path);
 
-// Whether `path` tells of the end of another process: then that came first, however early this was written.
+// Returns whether `path` reports the loss of another process. That process then failed first, even if this
+// file was written early.
 bool tells_of_lost_peer(const std::string& path);
 
-// "SIGSEGV"; "signal 40" for one without a name.
+// Returns the name of a signal: "SIGSEGV", or "signal 40" if it has none.
 std::string signal_name(int signal);
 
-// The worker whose failure came first, as an index into `end.workers`. The time of a failure is that of the
-// worker's end, or of its error file where it wrote one earlier (a worker may hang on its way out) that does
-// not tell of another's end. Workers that only died of the launcher's own TERM or KILL do not count. Empty
-// when none failed by itself.
+// Returns the worker that failed first, as an index into `end.workers`. The time of a failure is the worker's
+// exit, or an earlier time of its error file, because a failed worker may hang before it exits. An error file
+// that reports a lost peer does not count. Workers that died only of the launcher's TERM or KILL do not
+// count. Empty if no worker failed by itself.
 std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerSpec>& specs);
 
-// Exit code of a job that ended like this: 0; the root cause's exit code, or 128 + its signal; after a signal
-// to the launcher 0 when every worker ended well, 3 when the rest of them saved their state, else 128 + that
+// Returns the exit code of the job: 0 on success, else the root cause's exit code or 128 + its signal. After
+// a signal to the launcher: 0 if every worker succeeded, 3 if the others saved their state, else 128 + the
 // signal.
 int job_exit_code(const AttemptEnd& end, const std::optional<std::size_t>& root);
 
-// Several lines for people: the root cause first (rank, host, pid, how it ended, its own message, the last
-// lines of its standard error), then what became of the others. Ends with a line end. `started` is when the
-// workers were.
+// Returns a report of several lines: first the root cause (rank, host, pid, how it ended, its error message,
+// the last lines of its standard error), then the other workers. Ends with a newline. `started` is the start
+// time of the workers.
 std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root,
                              TimePoint started);
 
-// The root cause alone, in one line for other hosts: "rank 3 on host h was killed by SIGKILL", and what it
-// said of its failure.
+// Returns the root cause as one line for other hosts: "rank 3 on host h was killed by SIGKILL", with its
+// error message.
 std::string failure_in_a_line(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root);
 
 }  // namespace rondo::launch

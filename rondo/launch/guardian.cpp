@@ -29,8 +29,9 @@ namespace {
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-// Blocks `signals` and SIGCHLD for its life, so that no handler of the program answers them; sees to it that
-// children keep their status; makes this process a subreaper.
+// State of the parent during a guarded job; restored by the destructor. Blocks `signals` and SIGCHLD, so that
+// no handler of the program receives them. Keeps exit statuses of children and makes this process a
+// subreaper.
 class ParentDuty {
  public:
   explicit ParentDuty(const std::set<int>& signals) {
@@ -48,14 +49,15 @@ class ParentDuty {
   ~ParentDuty() {
     prctl(PR_SET_CHILD_SUBREAPER, subreaper_before_, 0, 0, 0);
     sigaction(SIGCHLD, &child_before_, nullptr);
-    // Other children of the program that have ended meanwhile: it waits for none.
+    // Reaps other children of the program that have exited meanwhile: with SIGCHLD ignored, the program does
+    // not wait for them.
     while (child_before_.sa_handler == SIG_IGN && waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
 
-  // Status of `child` once it has ended; meanwhile passes signals on to it. Does not rely on SIGCHLD, which
-  // any other thread of the program may take.
+  // Waits for `child` and returns its status; forwards signals to it meanwhile. Does not rely on SIGCHLD,
+  // which another thread of the program may receive.
   int wait_for(pid_t child) const {
     const Descriptor end(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
     const Descriptor signals(signalfd(-1, &forwarded_, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -77,8 +79,7 @@ class ParentDuty {
   }
 
  private:
-  // Whoever started this program may have SIGCHLD ignored, which a program inherits. Then children end
-  // without a status and without a signal.
+  // SIGCHLD may be inherited as ignored. Children would then exit without a status and without a signal.
   void keep_statuses() {
     sigaction(SIGCHLD, nullptr, &child_before_);
     struct sigaction keeping = child_before_;
@@ -97,7 +98,7 @@ class ParentDuty {
   lifeline.write_end.reset();
   setsid();
   become_subreaper();
-  prctl(PR_SET_PDEATHSIG, SIGCONT);  // a suspended guardian would not see the lifeline break
+  prctl(PR_SET_PDEATHSIG, SIGCONT);  // a suspended guardian would not notice that the lifeline broke
   int code = static_cast<int>(ExitCode::failed);
   try {
     code = job(lifeline.read_end.number());
@@ -127,7 +128,7 @@ int run_guarded(const std::function<int(int lifeline)>& job, const std::set<int>
   const std::vector<pid_t> own = forwarded.empty() ? descendants() : std::vector<pid_t>{};
   const std::set<pid_t> not_of_the_job(own.begin(), own.end());
   Pipe lifeline = make_pipe();
-  std::fflush(nullptr);  // what is buffered must not be written by both
+  std::fflush(nullptr);  // both processes would write buffered output
   const ParentDuty duty(forwarded);
   const pid_t guardian = fork();
   if (guardian < 0) throw Error("cannot start the job's guardian: " + errno_text(errno));
@@ -147,7 +148,8 @@ void set_process_title(const std::string& title) {
   std::getline(std::ifstream("/proc/self/stat"), line);
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return;
-  // Fields 48 and 49 of proc(5): where the arguments begin and end. The first one after the name is number 3.
+  // Fields 48 and 49 of proc(5): the begin and end addresses of the arguments. The first field after the name
+  // is number 3.
   std::istringstream fields(line.substr(name_end + 1));
   fields.imbue(std::locale::classic());
   std::string skipped;

@@ -28,7 +28,7 @@ int gpu_count() {
   if (visible == nullptr) return devices;
   int allowed = 0;
   for (const std::string& device : split(visible, ',')) {
-    if (device.empty() || device.starts_with("-")) break;  // CUDA stops at the first one that is not valid
+    if (device.empty() || device.starts_with("-")) break;  // CUDA stops at the first invalid entry
     ++allowed;
   }
   return std::min(devices, allowed);
@@ -44,7 +44,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// Empty for "max", -1 and what is no number.
+// Parses a positive number; empty for "max", -1 and text that is not a number.
 std::optional<double> positive(const std::string& text) {
   long long value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -88,7 +88,7 @@ std::optional<double> cpu_quota(const fs::path& root) {
   const fs::path mounts = root / "sys/fs/cgroup";
   std::optional<double> least;
   std::ifstream groups(root / "proc/self/cgroup");
-  // "HIERARCHY:CONTROLLERS:PATH"; version 2 has no controllers here.
+  // Format: "HIERARCHY:CONTROLLERS:PATH"; cgroup version 2 has no controllers here.
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first == std::string::npos ? first : first + 1);
@@ -124,7 +124,7 @@ std::vector<int> read_cpu_list(const std::string& path) {
   return parse_cpu_list(text);
 }
 
-// Those of `group` that are allowed; each CPU is given to one group only.
+// Moves the CPUs of `group` that are still in `left` to the result, so that each CPU is in one group only.
 std::vector<int> take(std::vector<int>& left, const std::vector<int>& group) {
   std::vector<int> taken;
   for (const int cpu : group) {
@@ -184,7 +184,7 @@ std::vector<std::vector<int>> bind_workers(const CpuLayout& layout, Binding bind
   const std::size_t share = groups.size() / count;
   for (std::size_t worker = 0; worker < count; ++worker) {
     if (share == 0) {
-      // Fewer groups than workers. Nodes are shared by neighbours, cores in turns.
+      // Fewer groups than workers: consecutive workers share a NUMA node; cores are assigned round-robin.
       const bool in_blocks = binding == Binding::numa;
       append(bound[worker], groups[in_blocks ? worker * groups.size() / count : worker % groups.size()]);
     }

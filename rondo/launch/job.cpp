@@ -55,7 +55,8 @@ int workers_of(const RunOptions& options) {
 
 bool has_roles(const RunOptions& options) { return options.servers > 0 || options.coordinated; }
 
-// Processes with a rank: an evaluator beside ranks has none. (With roles all are found by TF_CONFIG.)
+// Returns the number of processes with a rank: without roles, the evaluator has none. (With roles, TF_CONFIG
+// identifies all processes.)
 int ranks_of(const RunOptions& options) {
   return has_roles(options) ? options.processes : workers_of(options);
 }
@@ -84,20 +85,20 @@ void check(const RunOptions& options) {
     throw UsageError(str("--master-port ", *options.master_port, " is not in 1-65535"));
   }
   rlimit files{};
-  // Of each worker: two pipes, a pidfd, two log files.
+  // Per worker: two pipes, a pidfd and two log files.
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 &&
       files.rlim_cur < 5UL * static_cast<unsigned>(options.processes) + 32) {
     throw UsageError(str(options.processes, " processes need more open files than the limit of ",
                          files.rlim_cur, " allows; raise it with 'ulimit -n'"));
   }
   check_hosts(options);
-  // Rank 0 listens, so only its host can tell whether that will do.
+  // Only rank 0's host can check its port.
   if (options.master_port && options.node_rank == 0)
     require_free_port(options.master_addr, *options.master_port);
 }
 
-// Columns of the terminal on which a line can be redrawn, that both output streams are; empty when they are
-// not.
+// Returns the width in columns of the terminal that both output streams are connected to. Empty if they are
+// not a terminal with escape sequences.
 std::optional<int> terminal_width() {
   if (!is_terminal_with_escapes(STDOUT_FILENO) || !is_terminal_with_escapes(STDERR_FILENO))
     return std::nullopt;
@@ -106,20 +107,20 @@ std::optional<int> terminal_width() {
   return size.ws_col;
 }
 
-// Signals that stop the job; those that this program was told to ignore (nohup) are left out.
+// Returns the signals that stop the job, without those that this program ignores (nohup).
 std::set<int> stopping_signals(const RunOptions& options) {
   return not_ignored(options.forwarded_signals.empty() ? default_forwarded_signals()
                                                        : options.forwarded_signals);
 }
 
-// Those of `signals` that workers do not handle anyway.
+// Returns those of `signals` that workers do not handle by default.
 std::set<int> further_signals(std::set<int> signals) {
   for (const int signal : default_forwarded_signals()) signals.erase(signal);
   return signals;
 }
 
-// The size that a worker sees of the terminal behind `descriptor`, whose lines begin with `prefix`; empty
-// where the launcher has none there.
+// Returns the terminal size that a worker sees for `descriptor`, reduced by `prefix`; empty if the launcher
+// has no terminal there.
 std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& prefix) {
   if (isatty(descriptor) != 1) return std::nullopt;
   TerminalSize size = terminal_size(descriptor);
@@ -127,15 +128,15 @@ std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& p
   return size;
 }
 
-// Ranks give up this much later than their deadline at most. What they say is better than what the launcher
-// can say.
+// Extra time before the launcher kills a suspended worker. Ranks give up at their deadline plus at most this
+// margin, and their errors are more precise than the launcher's.
 constexpr Duration kPatienceMargin = std::chrono::seconds(5);
 
-// Longest time for which a launcher tells other hosts why the job is over: so much later their ranks may
-// start.
+// Longest time that a launcher spends on notifying other hosts. Their ranks may start later than its own by
+// this much.
 constexpr Duration kTimeToTell = std::chrono::seconds(3);
 
-// One job, in its second process.
+// A job in the guardian process.
 class Job {
  public:
   Job(const RunOptions& options, std::string log_directory, std::string scratch, std::string memory,
@@ -153,7 +154,7 @@ class Job {
   }
 
   int run() {
-    // Not the launcher's name, so that one `pkill -9 -f "rondo run"` does not end both halves at once.
+    // Differs from the launcher's name, so that one `pkill -9 -f "rondo run"` does not kill both processes.
     set_process_title("job-guardian");
     for (int attempt = options_.restart_count;; ++attempt) {
       const auto store = SharedStore::create();
@@ -167,7 +168,7 @@ class Job {
       const AttemptEnd end = supervise(specs, supervisor_options(*store));
       const auto root = root_cause(end, specs);
       const int code = job_exit_code(end, root);
-      if (end.abandoned) {  // nobody else is left to do it
+      if (end.abandoned) {  // no other process is left to remove them
         std::error_code ignored;
         for (const std::string& directory : {scratch_, memory_})
           std::filesystem::remove_all(directory, ignored);
@@ -191,7 +192,8 @@ class Job {
   }
 
  private:
-  // As ranks have told it, and before they have, the limit for joining.
+  // Returns the time that ranks wait for another rank: the value that they reported, or the join timeout
+  // before they report one.
   Duration patience_of_others(SharedStore& store) const {
     const auto told = store.try_get(kPatienceKey);
     const Duration patience =
@@ -200,7 +202,7 @@ class Job {
     return bounded_duration(patience) + kPatienceMargin;
   }
 
-  // Whether all ranks of this host have. Those of programs that do not call rondo::init say nothing.
+  // Returns whether all ranks of this host have joined. False if the program does not call rondo::init.
   bool have_joined(SharedStore& store) const {
     for (int rank = 0; rank < options_.processes; ++rank) {
       if (store.try_get(joining_key(first_rank_ + rank)) != "0") return false;
@@ -208,13 +210,14 @@ class Job {
     return true;
   }
 
-  // Why the job is over, where ranks of other hosts may wait for those of this one to join.
+  // Sends the reason for the end of the job to other hosts, if their ranks may be waiting for ranks of this
+  // host to join.
   void tell_other_hosts(const AttemptEnd& end, const std::vector<WorkerSpec>& specs,
                         const std::optional<std::size_t>& root, int attempt, SharedStore& store,
                         TimePoint started) const {
     if (options_.processes_of_hosts.size() < 2 || have_joined(store)) return;
     if (Clock::now() - started > patience_of_others(store)) return;
-    // Rank 0 may not have passed on to all what another host has told it.
+    // Rank 0 may not have forwarded another host's notice to all hosts yet.
     const auto told = store.try_get(kToldKey);
     if (told && options_.node_rank > 0) return;
     const std::string text = told                      ? *told
@@ -228,7 +231,7 @@ class Job {
     sigemptyset(&stopping);
     for (const int signal : stopping_signals(options_)) sigaddset(&stopping, signal);
     const Descriptor signals(signalfd(-1, &stopping, SFD_CLOEXEC | SFD_NONBLOCK));
-    // Whoever sent a signal and does not want to wait sends another one.
+    // A second signal interrupts the notification.
     const NoticeLimits limits{Deadline::after(kTimeToTell), {signals.number(), lifeline_}};
     if (options_.node_rank > 0) {
       notify_store(options_.master_addr, *options_.master_port, end_key(attempt), text, limits);
@@ -240,7 +243,7 @@ class Job {
 
   SupervisorOptions supervisor_options(SharedStore& store) const {
     std::function<Duration()> patience;
-    // On one host a rank that is waited for in vain ends the job by those that give it up.
+    // On one host, ranks that give up waiting for a suspended rank end the job themselves.
     if (options_.processes_of_hosts.size() > 1 || has_roles(options_))
       patience = [this, &store] { return patience_of_others(store); };
     return {.forwarded_signals = stopping_signals(options_),
@@ -289,7 +292,7 @@ class Job {
       spec.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
       spec.preemption_file = str(scratch_, "/preempted_", attempt, "_", rank);
     }
-    const bool is_apart = rank >= ranks_of(options_);  // an evaluator beside ranks
+    const bool is_apart = rank >= ranks_of(options_);  // an evaluator without a rank
     WorkerPlace place;
     place.rank = spec.world_rank();
     place.world_size = world_size_;
@@ -315,7 +318,7 @@ class Job {
     const std::string prefix = str("[rank ", spec.world_rank(), "] ");
     if (terminal_width_ && on_console && spec.out.shown)
       place.terminal_width = *terminal_width_ - static_cast<int>(prefix.size());
-    // Programs that ask for the size of their terminal, or draw on it, do so on rank 0.
+    // Rank 0 gets a terminal if the launcher has one, for programs that query or use it.
     if (spec.world_rank() == 0 && spec.out.shown) {
       spec.out.terminal = terminal_behind(STDOUT_FILENO, prefix);
       spec.err.terminal = terminal_behind(STDERR_FILENO, prefix);
@@ -334,7 +337,7 @@ class Job {
     return spec;
   }
 
-  // The evaluator, or a process of a job with parameter servers: which role it has, and what its end means.
+  // Sets the role and failure policy of an evaluator or of a process of a job with parameter servers.
   void describe_task(int rank, WorkerSpec& spec, WorkerPlace& place) const {
     const int workers = workers_of(options_);
     if (options_.evaluator && rank == workers + options_.servers) {
@@ -370,13 +373,14 @@ class Job {
   const RunOptions& options_;
   std::string log_directory_;
   std::string scratch_;
-  std::string memory_;  // that outlives an attempt
+  std::string memory_;  // memory directory that outlives an attempt
   int lifeline_;
   std::optional<ServerJob> server_job_;
-  std::optional<EndedWorkersFile> ended_workers_;  // where somebody waits for workers
+  // set if servers, a coordinator or an evaluator wait for workers
+  std::optional<EndedWorkersFile> ended_workers_;
   env::EnvironmentMap base_environment_ = env::process_environment();
   std::vector<std::vector<int>> bound_cpus_;
-  int first_rank_ = 0;  // of this host's workers
+  int first_rank_ = 0;  // world rank of this host's first worker
   int world_size_ = 0;
   std::optional<int> terminal_width_ = terminal_width();
 };
@@ -406,7 +410,7 @@ int run_job(const RunOptions& given) {
     if (options.log_dir.empty()) std::fprintf(stderr, "rondo run: logs are in %s\n", log_directory.c_str());
   }
   const ScratchDirectory scratch = wants_logs ? ScratchDirectory() : ScratchDirectory::create();
-  // What an attempt leaves there the next one finds.
+  // Each attempt finds the files of the previous attempt there.
   const ScratchDirectory memory =
       options.max_restarts > 0 ? ScratchDirectory::create_in_memory() : ScratchDirectory();
   return run_guarded(

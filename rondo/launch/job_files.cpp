@@ -34,7 +34,7 @@ std::string EndedWorkersFile::path() const { return path_of(file_); }
 void EndedWorkersFile::note(int worker) const {
   if (worker >= workers_) return;
   const char ended = 1;
-  // The file has this byte already: there is nothing that could fail.
+  // The byte already exists in the file, so the write cannot fail.
   const ssize_t ignored = pwrite(file_.number(), &ended, 1, worker);
   static_cast<void>(ignored);
 }

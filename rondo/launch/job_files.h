@@ -8,22 +8,22 @@
 
 namespace rondo::launch {
 
-// A file in memory that only this user opens, without a name in any folder; it ends with the last process
-// that has it open. Throws Error.
+// Creates an unnamed file in memory that only this user can open. It exists until the last process closes it.
+// Throws Error.
 Descriptor make_memory_file(const std::string& name);
 
-// The path by which this process's children open such a file.
+// Returns the path under which child processes can open such a file.
 std::string path_of(const Descriptor& file);
 
-// The launcher's side of env::EndedWorkers: a file without a name with a byte for each worker process. Of one
+// The launcher's side of env::EndedWorkers: an unnamed file with one byte per worker process, for one
 // attempt.
 class EndedWorkersFile {
  public:
-  // Throws Error when no file can be made.
+  // Throws Error if the file cannot be created.
   explicit EndedWorkersFile(int workers);
-  // For env::kEndedWorkersVariable.
+  // Returns the value of env::kEndedWorkersVariable.
   std::string path() const;
-  // Notes that worker process `worker` has ended for good. Others than workers are not noted.
+  // Records that worker process `worker` has exited for good. Ignores processes that are not workers.
   void note(int worker) const;
 
  private:
@@ -31,16 +31,16 @@ class EndedWorkersFile {
   Descriptor file_;
 };
 
-// The parts that a job of roles on one host needs besides workers: a secret, an address for each task, and
-// each parameter server's memory, which the launcher holds so that it outlives the server. Of one attempt.
+// Resources of a single-host job with roles, for one attempt: a secret, an address for each task, and each
+// parameter server's memory. The launcher holds the memory so that it outlives the server.
 class ServerJob {
  public:
-  // Tasks `workers` of role worker, the first of which is the chief, then `servers` of role ps; one behind
-  // them is the evaluator. Throws Error.
+  // Creates tasks for `workers` workers (the first one is the chief), then `servers` parameter servers; the
+  // rank after them is the evaluator. Throws Error.
   ServerJob(int workers, int servers);
 
-  // What task `rank` finds in its environment besides: TF_CONFIG, RONDO_SECRET_FILE and RONDO_SERVER_MEMORY.
-  // A secret that the user has given stays.
+  // Adds the variables of task `rank`: TF_CONFIG, RONDO_SECRET_FILE and RONDO_SERVER_MEMORY. Keeps a secret
+  // that the user has set.
   void describe(int rank, env::EnvironmentMap& environment) const;
 
  private:

@@ -36,7 +36,7 @@ constexpr Duration kLongestAttempt = std::chrono::seconds(3);
 constexpr Duration kPause = std::chrono::milliseconds(50);
 constexpr Duration kReminder = std::chrono::seconds(10);
 
-// `error` is set when the name does not resolve.
+// Resolves a name; sets `error` on failure and clears it on success.
 AddressList resolve(const std::string& host, int port, std::string& error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -60,12 +60,12 @@ bool is_loopback(const sockaddr* address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-// Whoever asks for loopback by its own name means it.
+// Returns whether the host is a literal name of the loopback interface.
 bool means_loopback(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
-// Returns the errno of what failed.
+// Binds and listens. Returns 0 or errno.
 int try_listen(const addrinfo& entry, Listener& listener) {
   Descriptor descriptor(socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!descriptor.valid()) return errno;
@@ -78,7 +78,7 @@ int try_listen(const addrinfo& entry, Listener& listener) {
   return 0;
 }
 
-// Returns the errno of the connection; 0: `descriptor` is it.
+// Connects within `limit`. Returns 0 with `descriptor` connected, or errno.
 int try_connect(const addrinfo& entry, Duration limit, Descriptor& descriptor) {
   descriptor = Descriptor(socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!descriptor.valid()) return errno;
@@ -92,7 +92,8 @@ int try_connect(const addrinfo& entry, Duration limit, Descriptor& descriptor) {
   return error;
 }
 
-// Empty when `host` names no address of this host that others could reach, and neither does `interface`.
+// Listens at an address of this host that other hosts can reach, named by `host` or else of `interface`.
+// Empty if there is none.
 std::optional<Listener> listen_at_named_address(const std::string& host, int port,
                                                 const std::string& interface) {
   std::string error;
@@ -169,7 +170,7 @@ Descriptor listen_for_others(const std::string& host, int port, const std::strin
   addrinfo* found = nullptr;
   if (getaddrinfo(nullptr, std::to_string(port).c_str(), &hints, &found) != 0) return {};
   const AddressList all(found, freeaddrinfo);
-  for (const int family : {AF_INET6, AF_INET}) {  // the first takes connections of both
+  for (const int family : {AF_INET6, AF_INET}) {  // an IPv6 listener also accepts IPv4
     for (const addrinfo* entry = all.get(); entry != nullptr; entry = entry->ai_next) {
       Listener listener;
       if (entry->ai_family == family && try_listen(*entry, listener) == 0)
@@ -212,15 +213,15 @@ std::string wait_for_listener(const std::string& host, int port, Duration timeou
 
 namespace {
 
-// Binds and listens as PyTorch's TCPStore does: every address, IPv6 with IPv4 inside where there is IPv6.
-// Returns the errno of what failed, 0 when the port is free.
+// Binds and listens on all addresses like PyTorch's TCPStore: IPv6 with mapped IPv4 if the host has IPv6.
+// Returns 0 if the port is free, else errno.
 int try_listen(int family, int port, int* bound_port) {
   const Descriptor listener(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!listener.valid()) return errno;
   const int on = 1;
   const int off = 0;
-  // Of a port that is asked for. With it the system may pick one that a connection has just left, which a
-  // program that listens without it cannot have.
+  // Only for a given port. With SO_REUSEADDR the system might pick a port in TIME_WAIT, which a program
+  // without the option cannot bind.
   if (port != 0) setsockopt(listener.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_storage address{};
   socklen_t size = 0;
@@ -242,7 +243,7 @@ int try_listen(int family, int port, int* bound_port) {
   if (listen(listener.number(), 1) != 0) return errno;
   if (bound_port != nullptr) {
     getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address), &size);
-    // The port stands at the same place in both families.
+    // The port has the same offset in both families.
     *bound_port = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
   }
   return 0;
@@ -258,8 +259,8 @@ struct KnownListener {
   unsigned long inode = 0;
 };
 
-// One line of /proc/net/tcp: "sl local rem st tx:rx tr:when retrnsmt uid timeout inode"; addresses are words
-// of the host's byte order in hexadecimal.
+// Parses a line of /proc/net/tcp: "sl local rem st tx:rx tr:when retrnsmt uid timeout inode". Addresses are
+// hexadecimal words in host byte order.
 std::optional<KnownListener> parse_listener(const std::string& line, int port, int family) {
   std::istringstream fields(line);
   fields.imbue(std::locale::classic());
@@ -291,7 +292,8 @@ std::optional<KnownListener> find_listener(int port) {
   return std::nullopt;
 }
 
-// "pid 123 (python3)": the process that has the socket open; only visible for own processes, or as root.
+// Returns the process that has the socket open: "pid 123 (python3)". Visible only for own processes or as
+// root.
 std::string process_of_socket(unsigned long inode) {
   namespace fs = std::filesystem;
   const std::string wanted = str("socket:[", inode, "]");
@@ -317,7 +319,7 @@ bool is_of_this_host(const std::string& address) {
   if (getaddrinfo(address.c_str(), nullptr, nullptr, &found) != 0) return false;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> results(found, freeaddrinfo);
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    // Only an own address can be bound.
+    // Only an address of this host can be bound.
     const Descriptor probe(socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (probe.valid() && bind(probe.number(), entry->ai_addr, entry->ai_addrlen) == 0) return true;
   }

@@ -18,8 +18,8 @@
 namespace rondo::launch {
 namespace {
 
-// Parent of `pid`, from /proc/<pid>/stat: "pid (name) state ppid ...". The name may hold anything, so the
-// last ')' counts. 0 when the process is gone.
+// Returns the parent of `pid` from /proc/<pid>/stat: "pid (name) state ppid ...". Searches the last ')',
+// because the name may contain any character. Returns 0 if the process has exited.
 pid_t parent_of(const char* pid) {
   const std::string path = std::string("/proc/") + pid + "/stat";
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -43,13 +43,13 @@ std::multimap<pid_t, pid_t> children_by_parent() {
     pid_t pid = 0;
     const char* const end = entry->d_name + std::strlen(entry->d_name);
     if (std::from_chars(entry->d_name, end, pid).ptr != end) continue;
-    // Ended ones too: what is below them is theirs until they are reaped.
+    // Includes zombies: their children still belong to them until they are reaped.
     children.emplace(parent_of(entry->d_name), pid);
   }
   return children;
 }
 
-// Reaps what has ended, except children in `except`. False when there is nothing left to wait for.
+// Reaps exited children, except those in `except`. Returns false if no other children remain.
 bool reap(const std::set<pid_t>& except) {
   if (except.empty()) {
     while (true) {
@@ -94,7 +94,7 @@ bool kill_descendants(Deadline deadline, const std::set<pid_t>& except) {
     signal_descendants(SIGKILL, except);
     if (!reap(except)) return true;
     if (deadline.passed()) return false;
-    // An orphan's death may be announced before it is ours: look again soon even without a signal.
+    // An orphan may die before it becomes a child of this process: look again soon even without a signal.
     const timespec soon{0, 10'000'000};
     sigtimedwait(&child_signal, nullptr, &soon);
   }

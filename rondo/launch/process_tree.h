@@ -9,20 +9,20 @@
 
 namespace rondo::launch {
 
-// Processes below this one: children, their children and so on. A process that left its session or group
-// (setsid, double fork) is still found, because this process is the one that orphans below it are given to
-// (become_subreaper). `except` are children that are left out, with everything below them.
+// Returns all descendants of this process. Includes a process that left its session or group (setsid, double
+// fork), because this process adopts orphans (become_subreaper). `except` lists children to leave out
+// together with their descendants.
 std::vector<pid_t> descendants(const std::set<pid_t>& except = {});
 
-// From now on, processes below this one whose parent dies become children of this one instead of init's.
+// Makes this process the new parent of orphaned descendants, instead of init.
 void become_subreaper();
 
-// Sends `signal` to everything below this process.
+// Sends `signal` to all descendants.
 void signal_descendants(int signal, const std::set<pid_t>& except = {});
 
-// Kills everything below this process and reaps it, again and again until nothing is left, as the victims may
-// still be forking. False when something is left at the deadline (a process in an uninterruptible system
-// call). SIGCHLD must be blocked in the calling thread.
+// Kills and reaps all descendants repeatedly until none is left, because they may still be forking. Returns
+// false if some remain at the deadline (a process in an uninterruptible system call). SIGCHLD must be blocked
+// in the calling thread.
 bool kill_descendants(Deadline deadline, const std::set<pid_t>& except = {});
 
 }  // namespace rondo::launch

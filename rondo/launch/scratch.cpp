@@ -24,15 +24,15 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "rondo-run-";
 constexpr std::string_view kEnd = "XXXXXX";
 
-// "rondo-run-" and six letters and digits, as mkdtemp makes them.
+// Returns whether the name is "rondo-run-" and six letters or digits, as mkdtemp creates them.
 bool is_a_scratch_name(std::string_view name) {
   if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kEnd.size()) return false;
   name.remove_prefix(kPrefix.size());
   return std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0; });
 }
 
-// The directory itself, never what a link points to, with its lock taken; invalid when somebody else has it
-// or it is not a directory of this user's.
+// Opens and locks the directory itself, never the target of a link. Returns an invalid descriptor if another
+// process holds the lock or it is not a directory of this user.
 Descriptor locked(const std::string& path) {
   Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
@@ -50,7 +50,7 @@ bool is_still_at(const Descriptor& directory, const std::string& path) {
          here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
-// Removes what processes of this user that have ended left in `parent`.
+// Removes the scratch directories in `parent` that exited processes of this user left behind.
 void sweep(const std::string& parent) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(parent, ignored)) {
@@ -75,12 +75,12 @@ ScratchDirectory ScratchDirectory::create_in_memory() { return create_in("/dev/s
 
 ScratchDirectory ScratchDirectory::create_in(const std::string& parent) {
   sweep(parent);
-  // Again when somebody's sweep came between making and locking.
+  // Retries if another process's sweep removes the directory before it is locked.
   for (int attempt = 0; attempt < 100; ++attempt) {
     std::string path = str(parent, '/', kPrefix, kEnd);
     if (mkdtemp(path.data()) == nullptr) return {};
     Descriptor lock = locked(path);
-    // Without locks (some network file systems) nobody sweeps either.
+    // Without locks (some network file systems) no process sweeps either.
     const bool has_no_locks = !lock.valid() && errno != EWOULDBLOCK && errno != ENOENT;
     if (has_no_locks || (lock.valid() && is_still_at(lock, path))) return {path, std::move(lock)};
   }

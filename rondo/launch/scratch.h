@@ -6,17 +6,17 @@
 
 namespace rondo::launch {
 
-// A directory of this process that is removed with everything in it at the end. Move-only.
+// A temporary directory that is removed with its content by the destructor. Move-only.
 //
-// This process and those it forks hold a lock on it while they live. What a killed process left behind is
-// therefore known by its lock being free, and the next create() removes it: no pid is looked at, which
-// another process may have by then.
+// This process and its forked children hold a lock on the directory while they live. A directory with a free
+// lock was therefore left behind by killed processes, and the next create() removes it. Pids are not used,
+// because the kernel reuses them.
 class ScratchDirectory {
  public:
-  // "rondo-run-XXXXXX" in $TMPDIR or /tmp, with mode 0700. When none can be made (a full or read-only disk)
-  // the path is empty.
+  // Creates "rondo-run-XXXXXX" in $TMPDIR or /tmp, with mode 0700. The path is empty if that fails (a full or
+  // read-only disk).
   static ScratchDirectory create();
-  // The same in this host's memory, in /dev/shm.
+  // Creates the directory in this host's memory, in /dev/shm.
   static ScratchDirectory create_in_memory();
   ScratchDirectory() = default;
   ScratchDirectory(ScratchDirectory&& other) noexcept;
@@ -32,7 +32,7 @@ class ScratchDirectory {
   Descriptor lock_;
 };
 
-// Makes a directory "<prefix>XXXXXX" with a random end below `parent`, which is made when missing. Throws
+// Creates a directory "<prefix>XXXXXX" with a random suffix in `parent`, which is created if missing. Throws
 // UsageError naming `flag` and the path.
 std::string make_unique_directory(const std::string& parent, const std::string& prefix,
                                   const std::string& flag);

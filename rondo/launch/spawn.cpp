@@ -81,7 +81,7 @@ void spawn(const std::function<void(int rank)>& fn, int processes) {
         launch::SupervisorOptions options;
         options.lifeline = lifeline;
         const launch::AttemptEnd end = launch::supervise(specs, options);
-        if (end.abandoned) {  // nobody else is left to do it
+        if (end.abandoned) {  // no other process is left to remove it
           std::error_code ignored;
           std::filesystem::remove_all(scratch.path(), ignored);
         }

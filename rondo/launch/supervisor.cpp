@@ -19,16 +19,16 @@
 namespace rondo::launch {
 namespace {
 
-// So often workers are looked at, where a suspended one counts. A launcher that was suspended as well must
-// not take its own pause for theirs, so looks are counted and not the time between them.
+// Interval at which workers are checked for suspension. Counts checks instead of measuring time: if the
+// launcher was suspended too, its own pause must not count.
 constexpr Duration kSuspensionTick = std::chrono::seconds(1);
 
 Deadline earlier_of(Deadline a, Deadline b) { return a.at() < b.at() ? a : b; }
 
-// Ordered: stopping only ever gets harsher.
+// Ordered: stopping only escalates.
 enum class Stage { running, preemption_grace, terminating, killing };
 
-// Takes signals as events instead of handlers, and puts everything back at the end.
+// Receives signals as events instead of in handlers; restores the previous state in the destructor.
 class SignalEvents {
  public:
   explicit SignalEvents(const std::set<int>& expected) {
@@ -42,8 +42,8 @@ class SignalEvents {
     sigaction(SIGPIPE, &ignore, &before_.pipe);
     descriptor_ = Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!descriptor_.valid()) throw Error("cannot watch signals: " + errno_text(errno));
-    // The guardian blocks these signals before it starts this process, so that none is lost in between;
-    // workers shall not start with them blocked.
+    // The guardian blocks these signals before it starts this process, so that none is lost. Workers must not
+    // start with them blocked.
     for (const int signal : expected) sigdelset(&before_.mask, signal);
     sigdelset(&before_.mask, SIGCHLD);
   }
@@ -70,7 +70,7 @@ std::set<int> signals_to_watch(const SupervisorOptions& options) {
   return signals;
 }
 
-// Letter of the process's state in /proc ('T' is stopped by a signal), '?' when unknown.
+// Returns the state of the process in /proc ('T': stopped by a signal), or '?' if unknown.
 char process_state(pid_t pid) {
   std::ifstream file(str("/proc/", pid, "/stat"));
   std::string line;
@@ -145,7 +145,7 @@ class Supervisor {
 
   bool all_ended() const { return end_.order.size() == end_.workers.size(); }
 
-  // Nothing that the workers started is left either.
+  // Returns whether all workers and all their descendants have exited.
   bool finished() {
     if (!all_ended()) return false;
     reap_orphans();
@@ -189,7 +189,7 @@ class Supervisor {
       options_.on_end(worker.rank);
   }
 
-  // Decides, while all is well, what the end of a worker means for the others.
+  // While no failure has occurred: decides the consequence of a worker's exit for the others.
   void judge(Worker& worker) {
     const WorkerEnd& end = *worker.end;
     if (!end.failed()) return end_the_serving();
@@ -202,7 +202,7 @@ class Supervisor {
     }
   }
 
-  // Whether the others go on, without it or with it started again.
+  // Returns whether the others continue, without this worker or after restarting it.
   bool tolerate(Worker& worker) {
     const WorkerSpec& spec = spec_of(worker);
     const RolePolicy& policy = spec.policy;
@@ -218,7 +218,7 @@ class Supervisor {
       std::fprintf(stderr, "rondo run: %s; it is started again (%d of %d), the others go on\n", how.c_str(),
                    starts, policy.restarts);
       end_.order.pop_back();
-      // What it wrote about this failure must not count as the cause of a later one.
+      // The error file of this failure must not count as the cause of a later one.
       for (const std::string& file : {spec.error_file, spec.preemption_file}) {
         if (!file.empty()) unlink(file.c_str());
       }
@@ -234,7 +234,7 @@ class Supervisor {
     return true;
   }
 
-  // When only those are left that serve others.
+  // Ends the job if only processes that serve others are left.
   void end_the_serving() {
     for (const auto& worker : end_.workers) {
       if (!worker->end && !spec_of(*worker).ends_with_others) return;
@@ -246,7 +246,7 @@ class Supervisor {
     terminate();
   }
 
-  // The child wrote it before it exited, so it is there.
+  // Returns the exec error of a rank. The child wrote it to the pipe before it exited.
   int take_exec_error(int rank) {
     ExecError error{};
     while (read(exec_errors_.read_end.number(), &error, sizeof error) == sizeof error) {
@@ -273,17 +273,17 @@ class Supervisor {
     if (stage_ != Stage::running) return;
     const Duration patience = options_.patience_of_others();
     for (auto& worker : end_.workers) {
-      // A debugger's stop is another state, 't'.
+      // A debugger's stop is the different state 't'.
       const bool is_suspended = !worker->end && process_state(worker->pid) == 'T';
       worker->suspended = is_suspended ? worker->suspended + kSuspensionTick : Duration{};
       if (worker->suspended < patience) continue;
       worker->outlasted = true;
-      kill(-worker->pid, SIGKILL);  // what its end means for the others is judged as that of any other
+      kill(-worker->pid, SIGKILL);  // its exit is then judged like any other
     }
   }
 
-  // Processes that lost their parent are this process's children now and must be waited for. Workers are left
-  // to on_worker_end, which sees them in the order in which they ended.
+  // Reaps orphans that became children of this process. Leaves workers to on_worker_end, which sees them in
+  // the order of their exits.
   void reap_orphans() {
     while (true) {
       siginfo_t info{};
@@ -296,7 +296,7 @@ class Supervisor {
 
   void signal_workers(int signal) {
     for (const auto& worker : end_.workers) {
-      // The whole group: a wrapper such as a shell does not pass signals on.
+      // Signals the whole group: a wrapper such as a shell does not forward signals.
       if (!worker->end) kill(-worker->pid, signal);
     }
   }
@@ -308,18 +308,19 @@ class Supervisor {
 
   void terminate() {
     signal_workers(SIGTERM);
-    signal_workers(SIGCONT);  // a suspended process takes signals only when it runs
+    signal_workers(SIGCONT);  // a suspended process handles signals only when it continues
     enter(Stage::terminating, options_.grace);
   }
 
-  // The time given for the present stage is over.
+  // Enters the next stage after the time for the current stage has passed.
   void escalate() {
     if (stage_ == Stage::preemption_grace) {
       terminate();
       return;
     }
     signal_descendants(SIGKILL);
-    enter(Stage::killing, std::chrono::milliseconds(100));  // again, for what was being forked meanwhile
+    // repeat for processes that were being forked meanwhile
+    enter(Stage::killing, std::chrono::milliseconds(100));
   }
 
   void on_signal() {
@@ -354,7 +355,7 @@ class Supervisor {
     if (stage_ != Stage::killing) escalate();
   }
 
-  // Waits for a slow reader, but after a signal only for a while.
+  // Waits for a slow reader, but only for the grace time after a signal.
   void flush_consoles() {
     std::optional<Deadline> limit;
     while (!end_.abandoned && !(out_.drained() && err_.drained())) {
@@ -373,10 +374,10 @@ class Supervisor {
   std::vector<ExecError> other_exec_errors_;
   AttemptEnd end_;
   std::vector<WorkerSpec> specs_;
-  std::vector<std::unique_ptr<Worker>> retired_;  // that were started again
+  std::vector<std::unique_ptr<Worker>> retired_;  // workers that were restarted
   Stage stage_ = Stage::running;
   Deadline deadline_ = Deadline::never();
-  Deadline next_look_ = Deadline::never();  // for suspended workers
+  Deadline next_look_ = Deadline::never();  // next check for suspended workers
   bool stopping_orphans_ = false;
 };
 

@@ -22,10 +22,10 @@
 namespace rondo::launch {
 namespace {
 
-// A pseudo-terminal that stands in for a worker's output stream: the worker writes to `write_end`, for which
-// isatty() is true and whose size is `size`; the launcher reads the same bytes, untranslated, from
-// `read_end`. Reading ends with EIO when the last writer has gone. Programs started later do not inherit
-// either end, and neither becomes a controlling terminal. Empty where the system gives none.
+// Creates a pseudo-terminal for a worker's output stream. The worker writes to `write_end`, for which
+// isatty() is true and whose size is `size`. The launcher reads the same bytes, untranslated, from
+// `read_end`. Reading ends with EIO when the last writer has closed it. Programs started later inherit
+// neither end, and neither becomes a controlling terminal. Empty if the system provides none.
 std::optional<Pipe> make_pseudo_terminal(TerminalSize size) {
   Pipe ends;
   ends.read_end = Descriptor(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
@@ -47,14 +47,14 @@ std::optional<Pipe> make_pseudo_terminal(TerminalSize size) {
   return ends;
 }
 
-// What a stream needs: `child` becomes the worker's descriptor, `source` is read by the launcher.
+// Descriptors of a stream: `child` becomes the worker's descriptor, the launcher reads from `source`.
 struct StreamEnds {
   Descriptor child;
   Descriptor source;
   Descriptor log_file;
 };
 
-// A worker that is started again writes behind what it wrote before: there stands why it ended.
+// Opens a log for appending: a restarted worker keeps the output that explains its previous exit.
 Descriptor open_log(const std::string& path) {
   Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file.valid()) throw Error(str("cannot write the log file ", path, ": ", errno_text(errno)));
@@ -106,12 +106,12 @@ void bind_to(const std::vector<int>& cpus) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-// Everything between fork and the worker's own code.
+// Runs in the child between fork and the worker's own code.
 void prepare_child(const WorkerSpec& spec, const StreamEnds& out, const StreamEnds& err, pid_t launcher,
                    const SignalDefaults& signals) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(1);  // it died before prctl
+  if (getppid() != launcher) _exit(1);  // the launcher died before prctl
   if (!spec.gets_stdin) {
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
@@ -157,7 +157,7 @@ std::string WorkerSpec::name() const {
 std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext& context) {
   StreamEnds out = open_stream(spec.out);
   StreamEnds err = open_stream(spec.err);
-  // Made before fork, so that the child only makes system calls.
+  // Prepared before fork, so that the child only makes system calls.
   std::vector<std::string> variables;
   for (const auto& [variable, value] : spec.environment) variables.push_back(str(variable, "=", value));
   const std::vector<char*> arguments = pointers(spec.command);
@@ -174,7 +174,7 @@ std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext&
     if (spec.function) run_function(spec);
     run_program(spec, arguments, environment, context.exec_errors);
   }
-  setpgid(worker->pid, worker->pid);  // also here: whoever comes first
+  setpgid(worker->pid, worker->pid);  // in parent and child, because either may run first
   worker->pidfd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, worker->pid, 0)));
   if (!worker->pidfd.valid()) {
     const int error = errno;

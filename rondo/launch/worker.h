@@ -19,41 +19,43 @@
 
 namespace rondo::launch {
 
-// Where one output stream of a worker goes.
+// Destination of one output stream of a worker.
 struct StreamSpec {
   enum class Route {
     inherit,  // the launcher's own stream
-    file,     // straight into `log_path`
-    pipe,     // through the launcher: console and, if `log_path` is set, a file
+    file,     // directly into `log_path`
+    pipe,     // through the launcher: to the console and, if `log_path` is set, to a file
   };
   Route route = Route::inherit;
-  bool shown = true;  // pipe: on the console
+  bool shown = true;  // pipe: shown on the console
   std::string log_path;
-  // pipe: the worker sees a terminal of this size instead of a pipe, where the system gives one.
+  // pipe: the worker sees a terminal of this size instead of a pipe, if the system provides one.
   std::optional<TerminalSize> terminal = {};
 };
 
-// One process to start: a program, or a function of this program.
+// Description of a process to start: a program, or a function of this program.
 struct WorkerSpec {
-  int rank = 0;        // among this host's workers
-  int first_rank = 0;  // in the world, of this host's first worker
+  int rank = 0;        // rank among this host's workers
+  int first_rank = 0;  // world rank of this host's first worker
   int world_rank() const { return first_rank + rank; }
-  std::string task;  // "ps 0"; empty: a rank like the others
-  // For messages: "rank 2", or "ps 0 (rank 2)".
+  std::string task;  // "ps 0"; empty: an ordinary rank
+  // Returns the name for messages: "rank 2", or "ps 0 (rank 2)".
   std::string name() const;
   std::vector<std::string> command;
   std::function<int()> function;  // instead of `command`; returns the exit code
   env::EnvironmentMap environment;
-  int inherited_descriptor = -1;  // the job's store
-  std::set<int> held_signals;     // it starts with them blocked, and unblocks them (see releases_signals())
-  std::vector<int> cpus;          // empty: not bound
-  bool gets_stdin = false;        // else it reads end of file
+  int inherited_descriptor = -1;  // descriptor of the job's store
+  // signals blocked at its start, which it unblocks itself (see releases_signals())
+  std::set<int> held_signals;
+  std::vector<int> cpus;    // CPU affinity; empty: unrestricted
+  bool gets_stdin = false;  // false: standard input is at end of file
   StreamSpec out;
   StreamSpec err;
   std::string error_file;
-  std::string preemption_file;    // see env::kPreemptionFileVariable; empty: exit code 3 alone tells
-  RolePolicy policy;              // what its failure means
-  bool ends_with_others = false;  // stopped when all without this have ended
+  // see env::kPreemptionFileVariable; empty: exit code 3 alone means pre-emption
+  std::string preemption_file;
+  RolePolicy policy;              // consequence of its failure
+  bool ends_with_others = false;  // stopped when all workers without this flag have ended
 };
 
 // How a worker ended.
@@ -61,41 +63,41 @@ struct WorkerEnd {
   int exit_code = 0;
   int signal = 0;  // 0: it exited by itself
   bool core_dumped = false;
-  Duration suspended{};            // not zero: the launcher has killed it because it was suspended so long
-  bool preempted = false;          // it exited with code 3, and said that it was pre-empted
-  std::string stderr_tail;         // empty when its standard error did not come through the launcher
-  bool stderr_shown_last = false;  // the end of it is right above what the launcher prints now
-  int exec_error = 0;              // errno with which the program could not be started
+  Duration suspended{};            // not zero: the launcher killed it because it was suspended for this long
+  bool preempted = false;          // it exited with code 3 and reported a pre-emption
+  std::string stderr_tail;         // empty if its standard error did not pass through the launcher
+  bool stderr_shown_last = false;  // its end is directly above the launcher's next output
+  int exec_error = 0;              // errno if the program could not be started
   TimePoint at{};
   std::chrono::system_clock::time_point wall_time{};
   bool failed() const { return exit_code != 0 || signal != 0; }
 };
 
-// A started worker: the leader of a process group of its own, killed by the kernel if this process dies.
+// A started worker: the leader of its own process group. The kernel kills it if this process dies.
 struct Worker {
-  int rank = 0;  // both as in its spec
+  int rank = 0;  // rank and first_rank as in its WorkerSpec
   int first_rank = 0;
   int world_rank() const { return first_rank + rank; }
   pid_t pid = -1;
   Descriptor pidfd;
   std::optional<WorkerEnd> end;
-  int starts = 1;                     // how often this rank was started
-  bool suspended_at_failure = false;  // seen in state T when another worker failed
-  Duration suspended{};               // for how long it has been seen in state T without a break
-  bool outlasted = false;             // others wait for it no longer: the launcher has killed it
+  int starts = 1;                     // number of starts of this rank
+  bool suspended_at_failure = false;  // was in state T when another worker failed
+  Duration suspended{};               // how long it has been in state T without interruption
+  bool outlasted = false;             // suspended longer than others wait, so the launcher killed it
   std::unique_ptr<WorkerOutput> out;
   std::unique_ptr<WorkerOutput> err;
 };
 
-// Signal handling that a worker starts with: that of the program before the launcher changed it.
+// Signal state for new workers: that of the program before the launcher changed it.
 struct SignalDefaults {
   sigset_t mask;
   struct sigaction pipe;
 };
 
-// Starts `spec`. `consoles` are where shown streams go; `exec_errors` is the writing end of a pipe on which
-// the child reports {rank, errno} when it cannot start the program (it then exits with 127). Throws Error
-// when there is no room for another process.
+// Context for starting workers. Shown streams go to `out` and `err`. `exec_errors` is the write end of a pipe
+// on which a child reports an ExecError if it cannot start the program; it then exits with 127.
+// start_worker() throws Error if the system cannot create another process.
 struct StartContext {
   EventLoop& loop;
   Console& out;

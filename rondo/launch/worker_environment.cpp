@@ -24,7 +24,7 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   base["TORCHELASTIC_RUN_ID"] = place.run_id;
   base["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.restart_count);
   base["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(place.max_restarts);
-  // PyTorch's env:// then lets rank 0 serve the store: this launcher keeps no port open.
+  // With PyTorch's env://, rank 0 then serves the store: this launcher keeps no port open.
   base["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   base.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (place.error_file.empty()) {

@@ -8,7 +8,7 @@
 
 namespace rondo::launch {
 
-// What a worker is told about itself.
+// The place of a worker in its job, for its environment.
 struct WorkerPlace {
   int rank = 0;
   int world_size = 1;
@@ -17,8 +17,8 @@ struct WorkerPlace {
   int node_rank = 0;
   int num_nodes = 1;
   std::string role = "default";
-  std::optional<int> role_rank;        // among the processes of the role; empty: the rank
-  std::optional<int> role_world_size;  // likewise; empty: all
+  std::optional<int> role_rank;        // rank among the processes of the role; empty: same as `rank`
+  std::optional<int> role_world_size;  // number of processes with the role; empty: `world_size`
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::string run_id;
@@ -26,34 +26,35 @@ struct WorkerPlace {
   int max_restarts = 0;
   std::string job_memory;       // directory that outlives the attempt; empty: none
   std::string error_file;       // empty: none
-  std::string preemption_file;  // likewise
+  std::string preemption_file;  // empty: none
   int store_descriptor = -1;
   std::optional<int> omp_threads;
-  std::string stop_signals;  // for kStopSignalsVariable; empty: what the environment says
-  std::string interface;     // empty: what the environment says
+  std::string stop_signals;  // value of kStopSignalsVariable; empty: keep the environment's
+  std::string interface;     // empty: keep the environment's
   std::optional<Duration> join_timeout;
-  // Columns of the terminal on which the launcher shows this worker's output; empty when it is none.
+  // Width in columns of the terminal on which the launcher shows this worker's output; empty if it is not a
+  // terminal.
   std::optional<int> terminal_width;
 };
 
-// Environment variable that tells a worker that its output, though a pipe, is shown on a terminal, and how
-// wide that is: progress bars look for it.
+// Environment variable with the width of the terminal that shows a worker's output, although the worker
+// writes to a pipe. Progress bars use it.
 inline constexpr const char* kTerminalWidthVariable = "RONDO_TERMINAL_WIDTH";
 
-// How long a worker waits for all others to appear, in seconds; rondo::init reads it.
+// Environment variable with the join timeout of a worker in seconds; rondo::init reads it.
 inline constexpr const char* kJoinTimeoutVariable = "RONDO_JOIN_TIMEOUT";
 
-// The same where nothing is said: the default of InitOptions::timeout.
+// Default join timeout: the default of InitOptions::timeout.
 inline constexpr Duration kDefaultJoinTimeout = std::chrono::minutes(5);
 
-// Under this key of the launcher's store ranks of a job on several hosts say how long other ranks wait for
-// them at most: a whole number of milliseconds.
+// Key of the launcher's store under which ranks of a multi-host job report how long other ranks wait for them
+// at most, in whole milliseconds.
 inline constexpr const char* kPatienceKey = "rondo/patience_ms";
 
-// The environment of a worker: `base` and, over it, torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD,
+// Returns a worker's environment: `base`, overridden by torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD,
 // RONDO_JOB_MEMORY, RONDO_PREEMPTION_FILE and RONDO_TERMINAL_WIDTH. An interface becomes GLOO_SOCKET_IFNAME,
-// NCCL_SOCKET_IFNAME and Open MPI's OMPI_MCA_btl_tcp_if_include. OMP_NUM_THREADS is set to 1 when there are
-// several workers and neither `base` nor `omp_threads` says otherwise.
+// NCCL_SOCKET_IFNAME and Open MPI's OMPI_MCA_btl_tcp_if_include. OMP_NUM_THREADS is set to 1 if there are
+// several workers and neither `base` nor `omp_threads` sets it.
 env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPlace& place);
 
 }  // namespace rondo::launch

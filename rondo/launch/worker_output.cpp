@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kFullBytes = 1U << 20;
 constexpr std::size_t kDrainedBytes = 1U << 18;
-// A pipe that is ready for output takes this much without blocking (PIPE_BUF).
+// PIPE_BUF: a pipe that is ready for output accepts this many bytes without blocking.
 constexpr std::size_t kSafePiece = 4096;
 constexpr std::string_view kStartOfLine = "\r\x1b[K";
 
@@ -112,13 +112,13 @@ void Console::became_writable() {
 
 namespace {
 
-// A line longer than this is shown in pieces, so that a worker that never ends its line cannot fill memory.
+// Longer lines are shown in pieces, so that a worker that never ends a line cannot exhaust memory.
 constexpr std::size_t kLongestLine = 1U << 20;
 
-// More than the kernel keeps of what was written to a pseudo-terminal, which does not say how much it is.
+// Upper bound of the kernel's buffer of a pseudo-terminal, which does not report its fill level.
 constexpr std::size_t kTerminalBuffer = 1U << 20;
 
-// At most so much lies in the pipe or pseudo-terminal.
+// Returns an upper bound of the bytes in the pipe or pseudo-terminal.
 std::size_t bytes_waiting(int descriptor) {
   if (descriptor < 0) return 0;
   if (isatty(descriptor) == 1) return kTerminalBuffer;
@@ -160,7 +160,7 @@ void WorkerOutput::on_readable() {
   Console* console = targets_.console;
   if (console == nullptr) return;
   if (console->broken() && !targets_.log_file.valid()) {
-    finish();  // the worker gets SIGPIPE, as it would without a launcher in between
+    finish();  // the worker gets SIGPIPE, as it would without a launcher
   } else if (console->full() && !paused_) {
     paused_ = true;
     loop_.forget(source_.number());
@@ -172,7 +172,7 @@ void WorkerOutput::on_readable() {
 }
 
 void WorkerOutput::drain() {
-  // Only what is there now: a process that the worker left behind may be writing for ever.
+  // Reads only the data available now: a process that the worker left behind may write forever.
   const std::size_t until = taken_ + bytes_waiting(source_.number());
   while (source_.valid() && taken_ < until) {
     const Read result = read_some();
@@ -212,7 +212,7 @@ void WorkerOutput::show(std::string_view data) {
     partial_.clear();
   }
   if (!shown_.empty()) targets_.console->write(shown_, this);
-  // A progress bar rewrites its line without ending it: show its newest state.
+  // A progress bar rewrites its line without ending it: show its latest state.
   const std::size_t rewritten = partial_.find_last_of('\r', partial_.size() < 2 ? 0 : partial_.size() - 2);
   if (targets_.console->is_terminal() && rewritten != std::string::npos) {
     partial_.erase(0, rewritten + 1);
@@ -222,7 +222,7 @@ void WorkerOutput::show(std::string_view data) {
 
 void WorkerOutput::show_line(std::string_view line) {
   if (targets_.console->is_terminal()) {
-    // Of a line that was rewritten only the last state is left, as it would be without the prefix.
+    // Shows only the last state of a rewritten line, as a terminal would without the prefix.
     if (line.ends_with('\r')) line.remove_suffix(1);
     line.remove_prefix(line.rfind('\r') + 1);
   }
@@ -236,7 +236,7 @@ void WorkerOutput::write_log(std::string_view data) {
     const ssize_t written = write(targets_.log_file.number(), data.data(), data.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      // A full disk must not stop the job; what follows still goes to the console.
+      // A full disk must not stop the job; later output still goes to the console.
       std::fprintf(stderr, "rondo run: cannot write %s: %s; this log ends here\n", targets_.log_path.c_str(),
                    errno_text(errno).c_str());
       targets_.log_file.reset();

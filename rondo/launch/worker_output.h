@@ -9,34 +9,35 @@
 
 namespace rondo::launch {
 
-// The launcher's own standard output or error. Never blocks: what the reader does not take yet is kept, and
-// whoever produces it is asked to pause. One thread.
+// The launcher's own standard output or error. Never blocks: output is buffered while the reader is slow, and
+// producers are asked to pause. Single-threaded.
 class Console {
  public:
-  // `descriptor` stays the caller's.
+  // Does not take ownership of `descriptor`.
   Console(EventLoop& loop, int descriptor);
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
   ~Console();
 
-  // `writer` is whose text it is.
+  // Writes text; `writer` identifies its source.
   void write(std::string_view text, const void* writer);
-  // A line that is still being rewritten (a progress bar): shown in place of the last one. Terminals only.
+  // Shows a line that is still being rewritten (a progress bar) in place of the previous one. Terminals only.
   void write_unfinished(std::string_view text, const void* writer);
-  // Whose text came last; null before the first.
+  // Returns the source of the last text; null before the first.
   const void* last_writer() const { return last_writer_; }
-  // One that understands escape sequences.
+  // Returns whether this is a terminal that supports escape sequences.
   bool is_terminal() const { return is_terminal_; }
-  // Whether to use colours: such a terminal, and NO_COLOR is not set.
+  // Returns whether to use colours: such a terminal, without NO_COLOR.
   bool coloured() const { return coloured_; }
-  // So much is waiting that producers should pause. `resume` is called once when there is room again, unless
-  // its owner has forgotten it before: a writer that goes away while it pauses must.
+  // full() returns whether producers should pause. call_when_drained() calls `resume` once when there is
+  // space again, unless forget() is called for its owner first. A paused writer that is destroyed must call
+  // forget().
   bool full() const;
   void call_when_drained(const void* owner, std::function<void()> resume);
   void forget(const void* owner);
-  // Nothing more can be written: the reader has closed its end, or the disk is full.
+  // Returns whether output is impossible: the reader has closed its end, or the disk is full.
   bool broken() const { return broken_; }
-  // Why output was lost, as errno; 0 when none was, or when only the reader has left.
+  // Returns the errno of lost output; 0 if none was lost or the reader closed its end.
   int error() const { return error_; }
   bool drained() const { return broken_ || sent_ == pending_.size(); }
 
@@ -48,14 +49,14 @@ class Console {
   int descriptor_;
   bool is_terminal_;
   bool coloured_;
-  bool always_ready_;  // a regular file
+  bool always_ready_;  // true for a regular file
   bool watching_ = false;
   bool broken_ = false;
   int error_ = 0;
   bool unfinished_line_ = false;
   const void* last_writer_ = nullptr;
   std::string pending_;
-  std::size_t sent_ = 0;  // of pending_
+  std::size_t sent_ = 0;  // bytes of pending_ that are written
   struct Waiting {
     const void* owner;
     std::function<void()> resume;
@@ -63,8 +64,8 @@ class Console {
   std::vector<Waiting> waiting_;
 };
 
-// What comes out of one stream (standard output or error) of one worker: to the console with the rank before
-// every line, raw to a log file, and the end of it kept for the failure report. One thread.
+// The output of one stream (standard output or error) of one worker. Copies it to the console with the rank
+// before every line, unchanged to a log file, and keeps the end for the failure report. Single-threaded.
 class WorkerOutput {
  public:
   struct Targets {
@@ -74,21 +75,21 @@ class WorkerOutput {
     std::string log_path;
   };
 
-  // `source` is the reading end of the worker's pipe or pseudo-terminal.
+  // `source` is the read end of the worker's pipe or pseudo-terminal.
   WorkerOutput(EventLoop& loop, Descriptor source, Targets targets);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
   ~WorkerOutput();
 
-  // Takes what is in the pipe now, however full the console is.
+  // Reads all data that is in the pipe now, even if the console is full.
   void drain();
-  // drain(), and then no more: the last line is shown even when it has no end.
+  // Calls drain() and stops reading. Shows the last line even if it is incomplete.
   void close();
-  // All writers have closed the stream (the last line has been shown), or nobody can read it any more.
+  // Returns whether all writers have closed the stream (and the last line was shown) or no reader is left.
   bool ended() const { return !source_.valid(); }
-  // What came out of it is what the console showed last.
+  // Returns whether the console's last output came from this stream.
   bool shown_last() const { return targets_.console != nullptr && targets_.console->last_writer() == this; }
-  // The last lines, at most `kTailBytes`.
+  // Returns the last output, up to 2 * kTailBytes.
   std::string_view tail() const { return tail_; }
 
   static constexpr std::size_t kTailBytes = 8192;
@@ -107,7 +108,7 @@ class WorkerOutput {
   EventLoop& loop_;
   Descriptor source_;
   Targets targets_;
-  std::string partial_;  // of a line whose end has not come yet
+  std::string partial_;  // incomplete last line
   std::string shown_;    // lines of one read, written together
   std::string tail_;
   std::size_t taken_ = 0;  // bytes read so far

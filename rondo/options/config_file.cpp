@@ -34,16 +34,16 @@ std::string option_name(const std::vector<std::string>& path, std::size_t length
   return name;
 }
 
-// Lists and tables inside each other in a configuration file, at most.
+// Maximum nesting depth of lists and tables in a configuration file.
 constexpr int kDeepestConfig = 16;
 
-// Collects the options of a configuration file while it is parsed, and refuses what is set twice.
+// Collects the options of a configuration file while it is parsed. Refuses options that are set twice.
 class ConfigBuilder {
  public:
   ConfigBuilder(std::string what, const TakesObject& takes_object)
       : what_(std::move(what)), takes_object_(takes_object) {}
 
-  // Adds the value of a key in nested tables. Throws UsageError when the option has a value already.
+  // Adds the value of a key in nested tables. Throws UsageError if the option already has a value.
   void add(const std::vector<std::string>& path, nlohmann::json value, int line);
   std::vector<FileOption> take() { return std::move(options_); }
 
@@ -57,7 +57,7 @@ class ConfigBuilder {
   std::string what_;
   const TakesObject& takes_object_;
   std::vector<FileOption> options_;
-  std::map<std::vector<std::string>, int> lines_;  // of what objects hold, by the whole path
+  std::map<std::vector<std::string>, int> lines_;  // line numbers of keys inside object options, by full path
 };
 
 FileOption* ConfigBuilder::find(const std::string& name) {
@@ -130,16 +130,15 @@ class LineCounter {
   int* line_;
 };
 
-// Hands the events of a JSON text to `reader`, which decides what is an error and how deep values may be.
-// `line` is the line, from 1, of what the parser has read so far: at key() that of the key. Behind the value
-// nothing may follow.
+// Passes the events of a JSON text to `reader`, which reports errors and limits the depth. `line` is the
+// current line of the parser, from 1; in key() it is the line of the key. Text after the value is an error.
 void parse_json_by_line(std::string_view text, nlohmann::json_sax<nlohmann::json>& reader, int& line) {
   line = 1;
   nlohmann::json::sax_parse(LineCounter(text.data(), &line), LineCounter(text.data() + text.size(), &line),
                             &reader);
 }
 
-// Hands the parser's events to a ConfigBuilder: an object's name goes before the names in it.
+// Passes the parser's events to a ConfigBuilder; the names of enclosing objects become the key's path.
 class JsonConfigReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   JsonConfigReader(ConfigBuilder& builder, const int& line) : builder_(builder), line_(line) {}
@@ -202,12 +201,12 @@ class JsonConfigReader : public nlohmann::json_sax<nlohmann::json> {
   ConfigBuilder& builder_;
   const int& line_;
   std::vector<std::string> path_;
-  std::vector<nlohmann::json> lists_;  // those that are open
+  std::vector<nlohmann::json> lists_;  // lists that are still open
   int key_line_ = 1;
 };
 
-// toml++ 3.3 limits how deep values stand inside each other, but not the parts of a dotted key, and descends
-// by recursion: 300,000 parts overflow the stack.
+// Limit on dots per line. toml++ 3.3 limits the nesting of values but not the parts of a dotted key, which it
+// parses recursively: 300,000 parts overflow the stack.
 constexpr std::int64_t kMostDotsOfLine = 2000;
 
 void check_dots(std::string_view text, const ConfigBuilder& builder) {
@@ -231,7 +230,8 @@ class TomlOptions {
 
   void read(const toml::table& table) {
     collect(table, {});
-    // toml++ sorts by name; what is said of an option that is set twice depends on which came first.
+    // toml++ sorts by name. Restores the file's order, because the error for an option that is set twice
+    // depends on it.
     std::stable_sort(leaves_.begin(), leaves_.end(),
                      [](const Leaf& a, const Leaf& b) { return a.key < b.key; });
     for (const Leaf& leaf : leaves_) {
@@ -282,7 +282,7 @@ class TomlOptions {
   std::vector<Leaf> leaves_;
 };
 
-// Reads TOML (see ConfigFormat) into `builder`. Throws UsageError.
+// Parses TOML (see ConfigFormat) into `builder`. Throws UsageError.
 void read_toml(std::string_view text, ConfigBuilder& builder) {
   check_dots(text, builder);
   toml::table table;
@@ -376,7 +376,8 @@ std::string option_text(const Option& option, const nlohmann::json& value) {
     if (option.kind != OptionKind::list) refuse_type("one value", value);
     return list_text(value);
   }
-  // An integer with a check of its own takes words too ("auto"); TOML has no whole numbers of 2^63 or more.
+  // An integer option with its own check also accepts words ("auto"). TOML has no integers of 2^63 or more,
+  // so those are accepted as strings.
   const bool takes_words = option.allowed.check != nullptr ||
                            (value.is_string() && is_large_whole(value.get_ref<const std::string&>()));
   switch (option.kind) {

@@ -21,14 +21,14 @@
 namespace rondo {
 namespace {
 
-// 1000000 and not 1e+06.
+// Formats 1000000 without an exponent (not 1e+06).
 std::string plain_number(double number) {
   if (std::nearbyint(number) == number && std::abs(number) < 1e15)
     return std::to_string(static_cast<long long>(number));
   return str(number);
 }
 
-// "expected a whole number above 0".
+// Returns the expected value for errors: "a whole number above 0".
 std::string expectation(const Option& option) {
   if (!option.allowed.names.empty()) return "one of " + join(option.allowed.names, ", ");
   const char* const kind = option.kind == OptionKind::integer  ? "a whole number"
@@ -96,7 +96,7 @@ void Option::read(void* options, const std::string& value) const {
     is_allowed = keeps_to(allowed, kind, value);
     if (is_allowed) set(options, value, what);
   } catch (const UsageError&) {
-    // Numbers are said in one way, whether they cannot be read or lie outside.
+    // Numeric options report the same error for unreadable and for out-of-range values.
     if (kind == OptionKind::text || kind == OptionKind::list) throw;
     is_allowed = false;
   }

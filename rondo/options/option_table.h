@@ -12,25 +12,29 @@
 
 namespace rondo {
 
-// Fields of options structs as texts. A type of one's own takes part with a read_option() and an
-// option_text() beside it, and is text in JSON. Throw UsageError naming `what`.
+// Conversion between fields of options structs and text. A user-defined type takes part by defining
+// read_option() and option_text() in its own namespace; its JSON type is text. read_option() throws
+// UsageError naming `what`.
 void read_option(const std::string& text, const std::string& what, bool& value);
-void read_option(const std::string& text, const std::string& what, int& value);            // likewise
-void read_option(const std::string& text, const std::string& what, std::int64_t& value);   // likewise
-void read_option(const std::string& text, const std::string& what, std::uint64_t& value);  // likewise
-void read_option(const std::string& text, const std::string& what, double& value);         // likewise
-void read_option(const std::string& text, const std::string& what, std::string& value);    // likewise
-// Likewise.
+void read_option(const std::string& text, const std::string& what, int& value);  // same for int
+// same for std::int64_t
+void read_option(const std::string& text, const std::string& what, std::int64_t& value);
+// same for std::uint64_t
+void read_option(const std::string& text, const std::string& what, std::uint64_t& value);
+void read_option(const std::string& text, const std::string& what, double& value);  // same for double
+// same for std::string
+void read_option(const std::string& text, const std::string& what, std::string& value);
+// Same for lists, separated by commas.
 void read_option(const std::string& text, const std::string& what, std::vector<std::string>& value);
-void read_option(const std::string& text, const std::string& what, Bytes& value);  // likewise
+void read_option(const std::string& text, const std::string& what, Bytes& value);  // same for Bytes
 
-std::string option_text(bool value);                             // as read_option() reads it
-std::string option_text(int value);                              // as read_option() reads it
-std::string option_text(std::int64_t value);                     // as read_option() reads it
-std::string option_text(std::uint64_t value);                    // as read_option() reads it
-std::string option_text(double value);                           // the shortest that reads back the same
-std::string option_text(const std::string& value);               // as read_option() reads it
-std::string option_text(const std::vector<std::string>& value);  // as read_option() reads it
+std::string option_text(bool value);                             // text that read_option() accepts
+std::string option_text(int value);                              // text that read_option() accepts
+std::string option_text(std::int64_t value);                     // text that read_option() accepts
+std::string option_text(std::uint64_t value);                    // text that read_option() accepts
+std::string option_text(double value);                           // the shortest text that reads back exactly
+std::string option_text(const std::string& value);               // text that read_option() accepts
+std::string option_text(const std::vector<std::string>& value);  // text that read_option() accepts
 std::string option_text(Bytes value);                            // exact: "4MiB", "1000"
 
 namespace detail {
@@ -75,29 +79,29 @@ constexpr const char* option_type() {
 
 }  // namespace detail
 
-// The options of one struct, whichever it is: what a registry keeps of each entry. Copies share nothing that
-// changes; any thread may read one.
+// The options of one struct without its static type, as a registry stores them for each entry. Copies share
+// no mutable state. Concurrent reads are safe.
 class OptionTable {
  public:
   const std::vector<Option>& options() const { return options_; }  // in the order of add()
-  const Option* find(std::string_view name) const;                 // null when there is none
+  const Option* find(std::string_view name) const;                 // null if there is none
 
-  std::type_index type() const { return type_; }  // of the struct
+  std::type_index type() const { return type_; }  // type of the struct
 
-  // A struct with its defaults.
+  // Creates a struct with default values.
   std::shared_ptr<void> make() const { return make_(); }
-  // A struct with these values in place of its defaults. Throws UsageError: of an option that the struct
-  // lacks, naming those it has, and of a value that cannot be.
+  // Creates a struct with default values and sets `values`. Throws UsageError for an unknown option (naming
+  // the known ones) and for an invalid value.
   std::shared_ptr<void> read(const OptionValues& values) const;
-  // Whether a value says something else than the default. Throws as read().
+  // Returns whether `value` differs from the option's default. Throws like read().
   bool differs_from_default(const Option& option, const std::string& value) const;
 
  protected:
-  // For OptionsOf.
+  // Called by OptionsOf.
   OptionTable(std::type_index type, std::function<std::shared_ptr<void>()> make)
       : type_(type), make_(std::move(make)) {}
 
-  // The option of this name. Throws Error when there is none.
+  // Returns the option of this name. Throws Error if there is none.
   Option& require(const std::string& name);
 
   std::vector<Option> options_;  // in the order of add()
@@ -107,20 +111,20 @@ class OptionTable {
   std::function<std::shared_ptr<void>()> make_;
 };
 
-// As C++ writes it: "rondo::ShardedOptions".
+// Returns the C++ name of a type: "rondo::ShardedOptions".
 std::string type_name(std::type_index type);
 
-// Where a folder declares which fields of its options struct can be set by name:
-//   OptionsOf<DdpOptions> table;
-//   table.add("bucket-size", &DdpOptions::bucket_bytes, "Gradients are reduced in buckets of this size");
+// Declaration of the fields of an options struct that can be set by name:
+// OptionsOf<DdpOptions> table;
+// table.add("bucket-size", &DdpOptions::bucket_bytes, "Gradients are reduced in buckets of this size");
 template <class Struct>
 class OptionsOf : public OptionTable {
  public:
-  // Of a struct with its defaults.
+  // Creates an empty table; defaults come from a default-constructed Struct.
   OptionsOf() : OptionTable(typeid(Struct), [] { return std::make_shared<Struct>(); }) {}
 
-  // Adds a field of the struct or of one of its bases. What comes back is for what an option may have
-  // besides: type, needs, is_common.
+  // Adds a field of the struct or of one of its bases. Returns the option so that the caller can set type,
+  // needs and is_common.
   template <class Field, class Owner>
   Option& add(const std::string& name, Field Owner::*field, const std::string& help,
               const AllowedValues& allowed = {}) {
@@ -136,7 +140,7 @@ class OptionsOf : public OptionTable {
                 .text = [field](const void* options) { return Reader::text(of(options).*field); }});
   }
 
-  // Adds an option whose set() and text() do something of their own; of() is their struct.
+  // Adds an option with custom set() and text() functions; they obtain the struct with of().
   Option& add(Option option) {
     option.group = group_;
     option.default_text = option.text(&defaults_);
@@ -145,7 +149,7 @@ class OptionsOf : public OptionTable {
     return options_.back();
   }
 
-  // Takes over the options of a base of the struct: one declaration for all that share it.
+  // Adds the options of a base of the struct, so that structs with this base share one declaration.
   template <class Base>
   void include(const OptionsOf<Base>& table) {
     for (Option option : table.options()) {
@@ -159,7 +163,7 @@ class OptionsOf : public OptionTable {
     }
   }
 
-  // Takes over the options of a member of the struct, with the defaults that the member's own struct has.
+  // Adds the options of a member of the struct. Keeps the defaults of the member's own type.
   template <class Part>
   void include(const OptionsOf<Part>& table, Part Struct::*part) {
     for (Option option : table.options()) {
@@ -171,32 +175,33 @@ class OptionsOf : public OptionTable {
     }
   }
 
-  // The same struct with these options only.
+  // Returns a table of the same struct with only these options.
   OptionsOf only(const std::vector<std::string>& names) const {
     OptionsOf result;
     for (const std::string& name : names) result.options_.push_back(*find(name));
     return result;
   }
 
-  // Takes the flags of these options away: they are set by --set and configuration files alone. Throws Error
-  // for a name that the table lacks.
+  // Removes the flags of these options: only --set and configuration files can set them. Throws Error for an
+  // unknown name.
   void without_flags(const std::vector<std::string>& names) {
     for (const std::string& name : names) require(name).has_flag = false;
   }
 
-  // Heading of the options that are added from here on.
+  // Sets the help heading of options that are added later.
   void begin_group(std::string group) { group_ = std::move(group); }
 
-  // What the functions of an Option take.
+  // Casts the argument of an Option's functions to the struct.
   static Struct& of(void* options) { return *static_cast<Struct*>(options); }
-  static const Struct& of(const void* options) { return *static_cast<const Struct*>(options); }  // likewise
+  // same for const
+  static const Struct& of(const void* options) { return *static_cast<const Struct*>(options); }
 
  private:
   Struct defaults_{};
   std::string group_;
 };
 
-// Of what has no options.
+// Options of an entry without options.
 struct NoOptions {};
 
 }  // namespace rondo

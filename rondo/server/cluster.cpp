@@ -18,7 +18,7 @@ constexpr auto kGoodbye = std::chrono::seconds(30);
 constexpr auto kPollWorkers = std::chrono::milliseconds(20);
 
 std::shared_ptr<SharedMemory> memory_of(std::int64_t process, std::int32_t descriptor) {
-  // A server that is a thread of this process, in a test, has a mapping of its own.
+  // Maps the memory again even if the server is a thread of this process (in a test).
   return std::make_shared<SharedMemory>(SharedMemory::open(static_cast<pid_t>(process), descriptor));
 }
 
@@ -28,7 +28,7 @@ struct Cluster::Server {
   std::shared_ptr<Asker> asker;
   std::unique_ptr<Link> link;
   bool local = false;
-  std::uint64_t step = 0;  // that is under way, as the server counts
+  std::uint64_t step = 0;  // current step, in the server's numbering
 };
 
 Cluster::Cluster(const ClusterOptions& options, const control::JobSecret& secret,
@@ -89,7 +89,7 @@ bool Cluster::all_local() const {
   return std::all_of(servers_.begin(), servers_.end(), [](const auto& server) { return server->local; });
 }
 
-// Calls use(link, number, first row, rows, shard).
+// Calls use(link, shard, index of the shard) for every shard of the variable.
 template <class Use>
 void Cluster::for_parts(std::size_t variable, const Use& use) {
   for (const std::size_t part : parts_[variable]) {
@@ -255,7 +255,8 @@ void Cluster::write_state(std::size_t variable, int slot, std::span<const float>
 void Cluster::wait_for_others() {
   for (const auto& server : servers_) server->link->rest();
   while (true) {
-    // Asked, not read from memory: that stays as it is when the server is gone.
+    // Asks the server instead of reading the shared memory, which stays unchanged after the server has
+    // exited.
     const ServerFigures now = servers_.front()->asker->figures(deadline());
     bool done = true;
     for (std::size_t worker = 0; worker < now.workers.size(); ++worker) {
@@ -270,7 +271,7 @@ void Cluster::wait_for_others() {
 
 void Cluster::leave() {
   flush();
-  // All that this worker has pushed is applied: a server that has ended meanwhile is not waited for long.
+  // All pushes of this worker are applied, so the wait for a server that may have exited is short.
   for (const auto& server : servers_) {
     server->asker->ask(
         Operation::goodbye, [](control::MessageWriter&) {},

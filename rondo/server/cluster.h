@@ -13,71 +13,73 @@
 
 namespace rondo::server {
 
-// What a worker needs to reach a job's servers.
+// Options for connecting a worker to a job's servers.
 struct ClusterOptions {
-  std::vector<std::string> addresses;  // of the servers, "host:port"
-  std::uint32_t worker = 0;            // this one; 0 is the chief
+  std::vector<std::string> addresses;  // addresses of the servers, "host:port"
+  std::uint32_t worker = 0;            // number of this worker; 0 is the chief
   ServerOptions server = {};
   Partitioner partitioner = {};
   Placement placement = Placement::round_robin;
-  std::string codec = "none";  // of pushed gradients that are not sparse, for collective::make_codec
-  Duration timeout = std::chrono::minutes(5);  // of every wait
+  std::string codec = "none";  // codec of dense gradients that are pushed, for collective::make_codec
+  Duration timeout = std::chrono::minutes(5);  // limit of every wait
 };
 
-// A model's variables on all servers of a job, as one worker sees them: values travel in float32, in the
-// order of rows. Each call goes to all servers that have a part; none waits for the answer of another. One
-// thread uses an object. Errors are those of Link.
+// A worker's view of a model's variables on all servers of a job. Values are transferred in float32, in row
+// order. Each call goes to all servers that hold a shard. Not thread-safe. Errors are those of Link.
 class Cluster {
  public:
-  // Meets the servers. The chief's lay out `variables`; the other workers wait until that is done. Throws
-  // MismatchError naming both sides when a server has another model, other settings or another version,
-  // CommunicationError when it has another secret, TimeoutError naming the server that is not there.
+  // Connects to the servers. The chief's call lays out `variables` on them; the other workers wait until that
+  // is done. Throws MismatchError naming both sides if a server has a different model, settings or version,
+  // CommunicationError if its secret differs, and TimeoutError naming a server that does not answer.
   Cluster(const ClusterOptions& options, const control::JobSecret& secret,
           const std::vector<VariableSpec>& variables);
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // The servers had these variables, and values for them, before this process came: it was started again, or
-  // they were.
+  // Returns whether the servers already had these variables with values when this process connected: this
+  // process or the servers were restarted.
   bool was_open() const { return was_open_; }
-  // Steps of this worker that the servers know.
+  // Returns the number of this worker's steps that the servers have applied.
   std::uint64_t clock() const { return clock_; }
   const std::vector<VariableSpec>& variables() const { return variables_; }
-  bool all_local() const;  // all servers are of this host
+  bool all_local() const;  // whether all servers are on this host
 
-  // The chief: the values are written, workers may begin. Others: waits for that.
+  // open(): the chief reports that the values are written and that workers may start. wait_until_open(): the
+  // other workers block until then.
   void open();
   void wait_until_open();
 
   void pull(std::size_t variable, std::span<float> to);
   void pull_rows(std::size_t variable, std::span<const std::uint64_t> rows, float* to);
-  // Brings a copy of a sparse variable, which lies at `copy`, up to date: only rows that changed travel.
-  // Returns how many did.
+  // Updates a copy of a sparse variable at `copy`, transferring only changed rows. Returns the number of
+  // transferred rows.
   std::uint64_t pull_changes(std::size_t variable, float* copy);
-  // With a codec, servers get what it leaves of the gradient; what it leaves out is added to the next one.
+  // Pushes a dense gradient. With a codec, the servers receive its decoded output, and the encoding error is
+  // added to the next gradient.
   void push(std::size_t variable, std::span<const float> gradient, const Entry& how);
-  // Rows in ascending order.
+  // Pushes rows of a sparse gradient; `rows` must be ascending.
   void push_rows(std::size_t variable, std::span<const std::uint64_t> rows, const float* gradients,
                  const Entry& how);
-  // Around the pulls and pushes of this worker's step `step`, from 0. `weight` is what its gradients count in
-  // the mean of a synchronous step, which end_step() waits for.
+  // Enclose the pulls and pushes of this worker's step `step`, from 0. `weight` is the weight of its
+  // gradients in the mean of a synchronous step; end_step() blocks until that step is applied.
   void begin_step(std::uint64_t step);
   void end_step(double weight);
   void flush();
-  // Of the first server, whose word holds about workers.
+  // Returns the figures of the first server, which are authoritative for workers.
   ServerFigures figures();
-  // Of all servers together: counts of what was refused or late, added up.
+  // Returns the figures of all servers combined: adds up refused and queued pushes, and takes the maximum of
+  // late and lost steps.
   ServerFigures all_figures();
   void hold();
   void release();
   std::uint64_t read_state(std::size_t variable, int slot, std::span<float> to);
   void write_state(std::size_t variable, int slot, std::span<const float> from, std::uint64_t updates,
                    const OptimizerSpec& spec);
-  // This worker pushes no more. Waits until every other worker has finished or is lost. Throws TimeoutError
-  // when the first server is gone.
+  // Reports that this worker pushes nothing more. Blocks until every other worker has finished or is lost.
+  // Throws TimeoutError if the first server does not answer.
   void wait_for_others();
-  // This worker has finished. Afterwards nothing else is called.
+  // Reports that this worker has finished. No other call may follow.
   void leave();
 
  private:
@@ -91,9 +93,9 @@ class Cluster {
   std::vector<VariableSpec> variables_;
   std::vector<Shard> shards_;
   std::vector<std::vector<std::size_t>> parts_;  // by variable: its shards
-  std::vector<std::uint64_t> cursors_;           // by shard
-  std::unique_ptr<collective::Codec> codec_;     // null: none
-  std::vector<std::vector<float>> left_out_;     // by shard: what the codec has left out so far
+  std::vector<std::uint64_t> cursors_;           // by shard: cursor for changed rows
+  std::unique_ptr<collective::Codec> codec_;     // null: no codec
+  std::vector<std::vector<float>> left_out_;     // by shard: residual of the codec
   std::vector<std::byte> encoded_;
   std::vector<std::unique_ptr<Server>> servers_;
   bool was_open_ = true;

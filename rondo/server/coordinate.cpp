@@ -17,7 +17,7 @@ void finish(Coordinator& coordinator, const std::function<void(Coordinator&)>& w
   try {
     work(coordinator);
   } catch (const CancelledError&) {
-    coordinator.join();  // throws what cancelled it
+    coordinator.join();  // throws the error that caused the cancellation
     throw;
   }
   coordinator.join();
@@ -26,7 +26,7 @@ void finish(Coordinator& coordinator, const std::function<void(Coordinator&)>& w
 void coordinate_alone(const RemoteFunctions& functions, const std::function<void(Coordinator&)>& work,
                       const CoordinatorOptions& options, Duration timeout) {
   const std::string secret = control::JobSecret::make().text();
-  std::jthread worker;  // ends when the coordinator has, so it is destroyed after it
+  std::jthread worker;  // declared first, so that it is joined after the coordinator has ended it
   Coordinator coordinator(secret, options);
   worker = std::jthread([&functions, secret, timeout, address = coordinator.address()] {
     try {

@@ -7,20 +7,20 @@
 
 namespace rondo::server {
 
-// Runs a program of a coordinator and its workers, as TF_CONFIG describes the job (`rondo run --workers N`
-// writes it): in the chief, which is the first worker where no task is called so, calls `work` with a
-// coordinator and then waits until everything that was scheduled is done; in every other worker calls
-// `functions` for it until the chief has ended. Without TF_CONFIG, or for a job of one worker, `functions`
-// are called on a thread of this process.
+// Runs a program that consists of a coordinator and its workers, in the roles of TF_CONFIG (`rondo run
+// --workers N` sets it). In the chief (or the first worker if no task has that role): calls `work` with a
+// coordinator and then blocks until all scheduled functions are done. In every other worker: calls
+// `functions` on behalf of the coordinator until the chief has ended. Without TF_CONFIG or with a single
+// worker, `functions` run on a thread of this process.
 //
-// The job's secret comes from `environment` (RONDO_SECRET_FILE, RONDO_SECRET_FD; the launcher gives one), the
-// coordinator's address from TF_CONFIG; `options.address` is for a process alone.
+// The job's secret comes from `environment` (RONDO_SECRET_FILE, RONDO_SECRET_FD; the launcher sets one), and
+// the coordinator's address from TF_CONFIG. `options.address` is used only by a process alone.
 //
-// Throws, in the chief, what `work` throws (in place of a CancelledError the error that cancelled), what
-// Coordinator::join() throws, and Error when all workers of the launcher have ended with functions left to be
-// called; in a worker CommunicationError or TimeoutError
-// when the chief does not answer for `timeout`. UsageError for a TF_CONFIG that contradicts itself or gives
-// this process another role, and where the secret is missing.
+// In the chief, throws the exception of `work` (for a CancelledError, the error that caused the
+// cancellation) and the errors of Coordinator::join(). Throws Error if all workers of the launcher have
+// exited while functions are left. In a worker, throws CommunicationError or TimeoutError if the chief does
+// not answer within `timeout`. Throws UsageError for a contradictory TF_CONFIG, for another role of this
+// process, and if the secret is missing.
 void coordinate(const RemoteFunctions& functions, const std::function<void(Coordinator&)>& work,
                 CoordinatorOptions options = {},
                 const env::EnvironmentMap& environment = env::process_environment(),

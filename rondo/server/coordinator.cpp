@@ -32,13 +32,13 @@ constexpr std::size_t kLongestText = std::size_t{64} << 20;
 constexpr const char* kSecretOrigin = "the coordinator's secret";
 constexpr std::uint32_t kCoordinatorProtocol = 0x72636f31;
 
-// What a worker is told.
+// The coordinator's instruction to a worker.
 enum class Order : std::uint32_t { call, wait, end };
 
 }  // namespace
 
 struct RemoteValue::State {
-  mutable std::mutex mutex;  // protects all
+  mutable std::mutex mutex;  // protects all members
   mutable std::condition_variable changed;
   bool ready = false;
   std::string value;
@@ -47,7 +47,7 @@ struct RemoteValue::State {
   void finish(std::string result, std::exception_ptr failure) {
     {
       const std::lock_guard lock(mutex);
-      if (ready) return;  // done twice: the first counts
+      if (ready) return;  // the first result of a function that ran twice counts
       ready = true;
       value = std::move(result);
       error = std::move(failure);
@@ -79,7 +79,7 @@ struct Coordinator::State {
     std::string function;
     std::string arguments;
     std::shared_ptr<RemoteValue::State> value;
-    std::vector<std::string> given_to = {};  // incarnations of workers
+    std::vector<std::string> given_to = {};  // incarnations of the workers that received the call
   };
   struct Worker {
     std::optional<Call> call;
@@ -93,14 +93,14 @@ struct Coordinator::State {
 
   CoordinatorOptions options;
   control::Listener listener;
-  mutable std::mutex mutex;  // protects what follows
+  mutable std::mutex mutex;  // protects the members below
   std::condition_variable changed;
   std::deque<Call> queue;
   std::map<std::uint32_t, Worker> workers;
-  std::exception_ptr error;  // to be thrown once
+  std::exception_ptr error;  // thrown once
   std::uint64_t scheduled = 0, lost = 0;
   bool ending = false;
-  std::jthread thread;  // serves
+  std::jthread thread;  // serves requests
 
   bool idle() const {
     for (const auto& [number, worker] : workers) {
@@ -137,7 +137,8 @@ void Coordinator::State::lose(std::uint32_t number, Worker& worker) {
   worker.call.reset();
 }
 
-// The call that a worker was given before it was taken for lost, from the queue or from whoever has it now.
+// Removes and returns a call that was given to a worker before it was declared lost, from the queue or from
+// its new worker.
 std::optional<Coordinator::State::Call> Coordinator::State::take_back(std::uint64_t number,
                                                                       const std::string& incarnation) {
   const auto is_meant = [&](const Call& call) {
@@ -175,7 +176,7 @@ void Coordinator::State::look_for_losses() {
   }
 }
 
-// A worker's message: who it is, what became of its last call; the answer is the next one.
+// Handles a worker's message: its identity and the result of its last call. Returns the next instruction.
 std::string Coordinator::State::answer(const control::Request& request) {
   control::MessageReader reader(request.body, "a worker");
   if (reader.number<std::uint32_t>("protocol") != kCoordinatorProtocol)
@@ -201,7 +202,7 @@ std::string Coordinator::State::answer(const control::Request& request) {
     }
   }
   worker.heard = Clock::now();
-  // A long function keeps its worker silent: what it returns counts, though the worker was taken for lost.
+  // A worker is silent during a long function. Its result counts although the worker was declared lost.
   if (!worker.call) worker.call = take_back(finished, incarnation);
   if (worker.call && worker.call->number == finished) {
     if (failed) {
@@ -215,7 +216,7 @@ std::string Coordinator::State::answer(const control::Request& request) {
       worker.call.reset();
     }
   }
-  // A request that came twice gets the same call again.
+  // A repeated request gets the same call again.
   if (!worker.call && !queue.empty()) {
     worker.call = std::move(queue.front());
     worker.call->given_to.push_back(incarnation);
@@ -236,7 +237,8 @@ std::string Coordinator::State::answer(const control::Request& request) {
 
 void Coordinator::State::serve(const std::stop_token& stop) {
   Deadline look = Deadline::after(kLookAtWorkers);
-  // At the end workers are still told so: those that have not come yet for a moment, the others longer.
+  // Before exiting, keeps telling workers to end: for a moment to workers that have not connected yet, for
+  // longer to connected ones.
   Deadline moment = Deadline::never(), last = Deadline::never();
   const auto all_told = [&] {
     const std::lock_guard lock(mutex);

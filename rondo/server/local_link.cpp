@@ -16,9 +16,10 @@
 namespace rondo::server {
 namespace {
 
-// A worker yields its core for so long before it sleeps: a small push is applied sooner than a sleeper wakes.
+// Time for which a worker yields its core before it sleeps: applying a small push takes less time than waking
+// up.
 constexpr auto kYieldFor = std::chrono::microseconds(50);
-// Elements of a gradient whose copy takes about as long as waking a server.
+// Number of elements whose copy takes about as long as waking a server.
 constexpr std::size_t kLongCopy = 16384;
 constexpr auto kSayAfter = std::chrono::seconds(5);
 
@@ -35,7 +36,7 @@ LocalLink::LocalLink(ServerMemory memory, std::size_t worker, std::string who, s
     throw UsageError(
         str(who_, " has number ", worker, ", but ", whom_, " was made for ", memory_.workers(), " workers"));
   }
-  // What a server before this one was given and has not applied: those gradients still lie in their areas.
+  // Pushes to an earlier server process that are not applied yet: their gradients are still in their areas.
   const std::uint64_t head = state().head.load(std::memory_order_acquire);
   for (std::uint64_t number = state().tail.load(std::memory_order_acquire); number < head; ++number) {
     const Entry& entry = memory_.entry(worker_, number);
@@ -108,7 +109,7 @@ std::optional<std::vector<std::uint64_t>> LocalLink::changed_rows(std::size_t v,
   if (from == kNoCursor || head - from > kChangedRows / 2) return std::nullopt;
   std::vector<std::uint64_t> rows;
   for (std::uint64_t at = from; at < head; ++at) rows.push_back(memory_.changed(v)[at % kChangedRows]);
-  // Meanwhile the ring may have come round.
+  // The ring may have been overwritten meanwhile.
   if (variable.changed_head.load(std::memory_order_acquire) - from > kChangedRows) return std::nullopt;
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
@@ -121,8 +122,8 @@ void LocalLink::commit(std::size_t v, std::uint64_t rows) {
   committed_[v] = rows;
 }
 
-// The first push of all workers decides, not the first that is applied. Nothing else is published with the
-// number, so that its order to other memory does not matter.
+// Makes the first push of any worker decide on the optimizer, independent of the order of application.
+// Relaxed, because nothing else is published with the number.
 void LocalLink::claim_optimizer(std::size_t v, const Entry& how) const {
   std::atomic<std::uint32_t>& optimizer = memory_.variable(v).optimizer;
   const std::uint32_t mine = 1 + static_cast<std::uint32_t>(how.spec.kind);
@@ -136,7 +137,7 @@ void LocalLink::claim_optimizer(std::size_t v, const Entry& how) const {
       {});
 }
 
-// `write` puts the gradient where the server finds it.
+// Pushes an entry; `write` copies the gradient to the area in shared memory.
 template <class Write>
 void LocalLink::hand_over(std::size_t v, const Entry& entry, const Deadline& deadline, const Write& write) {
   const VariableState& variable = memory_.variable(v);
@@ -150,7 +151,7 @@ void LocalLink::hand_over(std::size_t v, const Entry& entry, const Deadline& dea
     ~Copying() { flag.store(0); }
     std::atomic<std::uint32_t>& flag;
   } const copying(state().copies);
-  // A server that sleeps wakes meanwhile.
+  // Wakes a sleeping server during the copy.
   if (rows * variable.row_elements >= kLongCopy) ring();
   commit(v, rows);
   write();
@@ -195,7 +196,7 @@ void LocalLink::push_rows(std::size_t v, std::span<const std::uint64_t> rows, co
   });
 }
 
-// An entry of each variable and the end of the step are the most that can be there: the ring holds more.
+// Adds an entry. The ring has space: it holds more than one entry per variable and the end of the step.
 void LocalLink::add(const Entry& entry) {
   const std::uint64_t head = state().head.load();
   memory_.entry(worker_, head) = entry;
@@ -210,9 +211,9 @@ void LocalLink::ring() {
   if (header.server_sleeps.load() != 0) futex_wake_all(header.doorbell);
 }
 
-// The entry and its request become visible together, with `head`. A worker asks for one thing at a time, so
-// that its newest entry is the only one that can be asked for again; an applied one keeps its place until the
-// ring comes round.
+// The entry and its request number become visible together, with `head`. A worker has one request at a time,
+// so only its newest entry can be requested again. An applied entry remains in the ring until it is
+// overwritten.
 bool LocalLink::begin_request(std::uint64_t number) {
   request_ = number;
   const std::uint64_t head = state().head.load(std::memory_order_acquire);
@@ -250,7 +251,7 @@ void LocalLink::begin_step(std::uint64_t step, const Deadline& deadline) {
 }
 
 void LocalLink::end_step(std::uint64_t step, double weight, const Deadline& deadline) {
-  // Steps that push nothing would fill the ring. Of this step no entry is waited for: a synchronous server
+  // Steps without pushes would fill the ring. Never waits for entries of this step: a synchronous server
   // applies none of them before the end that is added here.
   const std::uint64_t head = state().head.load();
   const std::uint64_t room = memory_.header().ring - memory_.variables() - 2;

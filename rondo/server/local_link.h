@@ -7,10 +7,10 @@
 
 namespace rondo::server {
 
-// Through the memory of a server of this host.
+// A link through the shared memory of a server on this host.
 class LocalLink final : public Link {
  public:
-  // `who` names this side and `whom` the server, for messages.
+  // `who` names this side and `whom` the server, in messages.
   LocalLink(ServerMemory memory, std::size_t worker, std::string who, std::string whom);
 
   void pull(std::size_t variable, std::span<float> to, const Deadline& deadline) override;
@@ -36,14 +36,14 @@ class LocalLink final : public Link {
   void write_state(std::size_t variable, int slot, std::span<const float> from, std::uint64_t updates,
                    const OptimizerSpec& spec) override;
 
-  // For the server, which must not wait: whether that variable takes another push, whether a step may begin;
-  // write_state() of a part.
+  // For the server, which must not block. takes_push() returns whether the variable accepts another push;
+  // may_begin() returns whether a step may begin; write_part() is write_state() for a part of a variable.
   bool takes_push(std::size_t variable) const;
   bool may_begin(std::uint64_t step) const;
   void write_part(std::size_t variable, int slot, std::size_t first, std::span<const std::byte> from,
                   std::uint64_t updates, const OptimizerSpec& spec);
-  // For the server: what follows is of this request. False when its entry is there already: a server before
-  // this one made it, and was killed before it answered.
+  // For the server: assigns the following operations to request `number`. Returns false if its entry already
+  // exists: an earlier server process added it and was killed before it answered.
   bool begin_request(std::uint64_t number);
   const ServerMemory& memory() const { return memory_; }
 
@@ -62,7 +62,7 @@ class LocalLink final : public Link {
   std::size_t worker_;
   std::string who_;
   std::string whom_;
-  std::vector<std::uint64_t> pushed_;     // by variable: entries when the last push of it was made
+  std::vector<std::uint64_t> pushed_;     // by variable: number of entries after its last push
   std::vector<std::uint64_t> committed_;  // by variable: rows of the area that have pages
   std::uint64_t request_ = 0;
 };

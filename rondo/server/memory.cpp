@@ -12,7 +12,7 @@
 namespace rondo::server {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x72646f2d70732d33ULL;  // of this layout
+constexpr std::uint64_t kMagic = 0x72646f2d70732d33ULL;  // magic number of this layout
 constexpr std::size_t kPageBytes = 4096;
 constexpr int kSpins = 256;
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 40;
@@ -21,7 +21,7 @@ constexpr std::size_t rounded(std::size_t value, std::size_t step = kPageBytes) 
   return (value + step - 1) / step * step;
 }
 
-// Gives out stretches of the file one behind the other, each on pages of its own.
+// Allocator of consecutive page-aligned regions of the file.
 struct Places {
   std::size_t next = 0;
   std::size_t take(std::size_t bytes) {
@@ -31,8 +31,8 @@ struct Places {
   }
 };
 
-// A synchronous worker pushes a gradient of each variable and the end of the step before anything is applied,
-// and end_step() leaves room for as many entries again.
+// Returns the capacity of a worker's ring. A synchronous worker pushes a gradient of each variable and the
+// end of the step before any is applied, and end_step() leaves space for as many entries again.
 std::uint64_t ring_of(std::size_t variables) { return std::bit_ceil(2 * variables + 8); }
 
 struct Parts {
@@ -60,7 +60,7 @@ std::size_t record_elements(const std::vector<VariableSpec>& variables) {
   return most;
 }
 
-// Calls place(variable, state) with offsets in `state`.
+// Calls place(variable, values, slots, changed, area, area_bytes) with the offsets of each variable.
 template <class Place>
 void place_variables(Places& places, const std::vector<VariableSpec>& variables, std::size_t workers,
                      const Place& place) {
@@ -155,7 +155,7 @@ ServerMemory ServerMemory::format(std::shared_ptr<SharedMemory> memory,
                       result.memory_->commit(changed, kChangedRows * 8, "the rows that changed");
                   });
   std::atomic_thread_fence(std::memory_order_release);
-  header.magic = kMagic;  // last: memory without it is laid out anew
+  header.magic = kMagic;  // last: memory without it is laid out again
   return result;
 }
 
@@ -210,7 +210,7 @@ void ServerMemory::read(std::size_t v, std::size_t first, std::size_t count, flo
   std::atomic<std::uint32_t>& version = variable(v).version;
   const float* const from = values(v);
   for (std::size_t done = 0; done < count;) {
-    // Blocks begin where the server's begin.
+    // Blocks are aligned with the server's blocks.
     const std::size_t begin = first + done;
     const std::size_t size = std::min(count - done, kBlockElements - begin % kBlockElements);
     for (int tries = 0;; ++tries) {
@@ -222,7 +222,7 @@ void ServerMemory::read(std::size_t v, std::size_t first, std::size_t count, flo
       }
       relax_processor();
       if (tries < kSpins) continue;
-      // The server was killed within a block; the next one finishes it.
+      // The server was killed inside a block; the next server finishes it.
       if (deadline.passed())
         throw PeerLostError(str("a block of variable ", v, " stays half written: its server is gone"), {});
       std::this_thread::yield();

@@ -6,7 +6,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
-// Loops over all elements: compiled with -O3 (CMakeLists.txt), so that they become vector instructions.
+// Loops over all elements, compiled with -O3 (CMakeLists.txt) so that the compiler vectorises them.
 namespace rondo::server {
 namespace {
 
@@ -22,7 +22,7 @@ void sgd(const OptimizerSpec& spec, std::uint64_t step, const Stretch& s) {
     return;
   }
   const auto momentum = static_cast<float>(spec.momentum);
-  // The first gradient goes into the momentum whole.
+  // The first gradient initialises the momentum without dampening, as in libtorch.
   const auto share = step == 1 ? 1.0F : static_cast<float>(1 - spec.dampening);
   const float* __restrict const buffer = s.slots[0];
   float* __restrict const new_buffer = s.new_slots[0];
@@ -147,7 +147,7 @@ void update(const OptimizerSpec& spec, std::uint64_t step, const Stretch& stretc
 }
 
 bool all_finite(std::span<const float> values) {
-  // All bits of the exponent are set in infinities and NaNs only. Integers, so that the loop is vectorised.
+  // Only infinities and NaNs have all exponent bits set. Integer operations, so that the loop vectorises.
   constexpr std::uint32_t kExponent = 0x7f800000U;
   std::uint32_t found = 0;
   for (const float value : values)

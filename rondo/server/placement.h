@@ -8,23 +8,23 @@
 
 namespace rondo::server {
 
-// How large variables are divided along their first dimension; TensorFlow's three.
+// Division of large variables along their first dimension; TensorFlow's three partitioners.
 struct Partitioner {
   enum class Kind { none, fixed_shards, min_size, max_size };
   Kind kind = Kind::none;
-  std::uint64_t shards = 1;  // fixed_shards; of min_size and max_size the most, 0 for any number
-  std::uint64_t bytes = 0;   // min_size: the least of a shard, max_size: the most
+  std::uint64_t shards = 1;  // fixed_shards: number; min_size, max_size: maximum number, 0: unlimited
+  std::uint64_t bytes = 0;   // min_size: minimum bytes of a shard; max_size: maximum
 
-  // "none", "fixed:4", "min-size:256KiB[:4]" (at most 4), "max-size:1MiB[:4]". Throws UsageError naming
-  // `what`, also for zero shards.
+  // Parses "none", "fixed:4", "min-size:256KiB[:4]" (at most 4) or "max-size:1MiB[:4]". Throws UsageError
+  // naming `what`, also for zero shards.
   static Partitioner parse(const std::string& text, const std::string& what);
-  // Shards of a variable; at most one a row.
+  // Returns the number of shards of a variable; at most one per row.
   std::uint64_t shards_of(const VariableSpec& variable) const;
 };
 
 enum class Placement { round_robin, by_size };
 
-// Rows [first, first + rows) of a variable of the model, as variable `number` of a server.
+// Rows [first, first + rows) of a model's variable, stored as variable `number` of a server.
 struct Shard {
   std::size_t variable = 0;
   std::size_t server = 0;
@@ -33,15 +33,16 @@ struct Shard {
   std::uint64_t rows = 0;
 };
 
-// The first rows of `rows` are those that do not divide: 13 over 5 are 3, 3, 3, 2, 2.
+// Divides rows into shards. The first shards have one row more if the division has a remainder: 13 / 5 gives
+// 3, 3, 3, 2, 2.
 std::vector<std::uint64_t> divide_rows(std::uint64_t rows, std::uint64_t shards);
 
-// Where each variable lies: the shards of a variable in order, variables in order. The same everywhere for
-// the same variables. By size: the largest first, each to the server that has least.
+// Assigns shards to servers. Returns the shards in order of variables and rows. Deterministic for equal
+// variables. by_size: the largest shard first, each to the server with the smallest load.
 std::vector<Shard> place(const std::vector<VariableSpec>& variables, std::size_t servers,
                          const Partitioner& partitioner, Placement placement);
 
-// What server `server` gets, by number.
+// Returns the variables of server `server`, by number.
 std::vector<VariableSpec> variables_of(const std::vector<VariableSpec>& variables,
                                        const std::vector<Shard>& shards, std::size_t server);
 

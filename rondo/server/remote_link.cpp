@@ -306,7 +306,7 @@ void serve_remote(LocalLink& link, control::MessageReader& reader, const Request
       const std::string codec(reader.text("codec", 64));
       const std::span<const std::byte> bytes = reader.bytes("gradient", kLargestField);
       reader.end();
-      // Codecs read what is aligned.
+      // Codecs require aligned input.
       std::vector<float> aligned((bytes.size() + sizeof(float) - 1) / sizeof(float));
       std::memcpy(aligned.data(), bytes.data(), bytes.size());
       const auto gradient = std::as_bytes(std::span(aligned)).first(bytes.size());
@@ -376,7 +376,7 @@ void serve_remote(LocalLink& link, control::MessageReader& reader, const Request
           bytes.size() / sizeof(float) > memory.elements(entry.variable) - first)
         throw DataError(
             str("a message with ", bytes.size(), " bytes behind element ", first, " of a variable"));
-      // Steps stand in the entry's number of rows.
+      // `rows` of the entry holds the number of updates.
       link.write_part(entry.variable, slot, first, bytes, entry.rows, entry.spec);
       return done();
     }

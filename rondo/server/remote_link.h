@@ -10,17 +10,17 @@
 
 namespace rondo::server {
 
-// One side's requests to a server, numbered: one that arrives twice is done once.
+// A client of one server with numbered requests: a request that arrives twice is executed once.
 class Asker {
  public:
   Asker(std::unique_ptr<control::Connection> connection, std::uint32_t worker, std::string who)
       : connection_(std::move(connection)), worker_(worker), who_(std::move(who)), number_(random_nonce()) {}
 
-  // The answer behind its Outcome, as often asked as it takes. Throws TimeoutError, or MismatchError with the
-  // server's own words when it refuses.
+  // Sends a request, repeatedly while the outcome is not_yet, and returns the answer after its Outcome.
+  // Throws TimeoutError, and MismatchError with the server's message if it refuses.
   std::string ask(Operation operation, const std::function<void(control::MessageWriter&)>& fields,
                   const Deadline& deadline);
-  // What the server says now. Throws as ask() does.
+  // Requests the server's current figures. Throws like ask().
   ServerFigures figures(const Deadline& deadline);
   const std::string& whom() const { return connection_->whom(); }
   const std::string& who() const { return who_; }
@@ -29,14 +29,14 @@ class Asker {
   std::unique_ptr<control::Connection> connection_;
   std::uint32_t worker_;
   std::string who_;
-  std::uint64_t number_;  // begins anywhere, so that a process that starts again repeats none
+  std::uint64_t number_;  // starts at a random value, so that a restarted process repeats no number
 };
 
-// Through messages, to a server of another host. A variable of more than kMessageElements cannot be pushed as
-// a whole: it needs a partitioner, and UsageError says so.
+// A link through messages to a server on another host. Pushing a gradient of more than kMessageElements
+// throws UsageError; such a variable needs a partitioner.
 class RemoteLink final : public Link {
  public:
-  // `variables` are those of the server.
+  // `variables` are the server's variables.
   RemoteLink(std::shared_ptr<Asker> asker, std::vector<VariableSpec> variables, Duration timeout);
 
   void pull(std::size_t variable, std::span<float> to, const Deadline& deadline) override;
@@ -68,11 +68,11 @@ class RemoteLink final : public Link {
 
   std::shared_ptr<Asker> asker_;
   std::vector<VariableSpec> variables_;
-  Duration timeout_;  // of what is told no deadline
+  Duration timeout_;  // timeout of calls without a deadline
 };
 
-// Does for a worker of another host what it asks for, without ever waiting: what must wait is answered with
-// Outcome::not_yet. Throws DataError for a message that is none.
+// Executes a request of a worker on another host without blocking; a request that would block gets
+// Outcome::not_yet. Throws DataError for a malformed message.
 void serve_remote(LocalLink& link, control::MessageReader& reader, const RequestHead& head,
                   control::MessageWriter& reply);
 

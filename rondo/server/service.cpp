@@ -26,18 +26,18 @@
 namespace rondo::server {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(50);  // between looks at who is still there
+constexpr auto kLook = std::chrono::milliseconds(50);  // interval between checks for lost workers
 constexpr auto kSleep = std::chrono::milliseconds(20);
 constexpr auto kAbsent = static_cast<std::uint32_t>(WorkerPhase::absent);
 
-// What the control thread knows of a worker.
+// The control thread's state of a worker.
 struct Peer {
-  std::unique_ptr<PeerWatch> watch;  // of this host
-  std::unique_ptr<LocalLink> proxy;  // of another host: what it asks for is done through this
-  TimePoint heard{};                 // the last request
+  std::unique_ptr<PeerWatch> watch;  // for a worker on this host
+  std::unique_ptr<LocalLink> proxy;  // for a worker on another host: executes its requests
+  TimePoint heard{};                 // time of the last request
   std::uint64_t answered = 0;        // number of the last request, and its answer
   std::string answer;
-  std::string name;  // with its host, once it has said hello to this process
+  std::string name;  // name with host, after hello to this process
 };
 
 }  // namespace
@@ -53,12 +53,12 @@ struct Service::State {
   control::Listener listener;
   std::string name;
   env::EndedWorkers ended_workers;
-  Deadline absence = Deadline::never();  // for workers that have not come
+  Deadline absence = Deadline::never();  // deadline for workers that have not connected
   std::optional<ServerMemory> memory;
-  std::mutex applying;  // held while something is applied
+  std::mutex applying;  // held while updates are applied
   std::atomic<bool> applying_is_wanted = false;
   std::unique_ptr<Updater> updater;
-  std::jthread thread;  // applies
+  std::jthread thread;  // applies updates
   std::array<Peer, kMostWorkers> peers;
 
   void open_memory();
@@ -87,7 +87,7 @@ struct Service::State {
   bool all_are_done() const;
 };
 
-// The file of an earlier server of this job, when it has one with content.
+// Opens the memory file of an earlier server process of this job, if it has content.
 void Service::State::open_memory() {
   if (options.memory.empty()) return;
   const int file = ::open(options.memory.c_str(), O_RDWR | O_CLOEXEC);
@@ -101,7 +101,7 @@ void Service::State::open_memory() {
     try {
       memory = ServerMemory::open(mapped);
     } catch (const DataError&) {
-      // A server was killed while it laid it out: the chief has been told of nothing yet.
+      // A server was killed during the layout; the chief has received no answer yet.
     }
   }
   close(file);
@@ -132,10 +132,10 @@ void Service::State::create(const std::vector<VariableSpec>& variables, const Se
 void Service::State::begin() {
   updater = std::make_unique<Updater>(*memory);
   absence = Deadline::after(options.absence);
-  // Who was there before a restart does not say hello again.
+  // Workers that were connected before a restart do not say hello again.
   for (std::size_t worker = 0; worker < memory->workers(); ++worker) {
     peers[worker].heard = Clock::now();
-    // The server before was killed while it copied what this one had sent.
+    // The previous server was killed while it copied a push of this worker.
     if (memory->worker(worker).process.load() == 0) memory->worker(worker).copies.store(0);
     if (is_there(worker)) watch(worker);
   }
@@ -188,7 +188,7 @@ void Service::State::hello(control::MessageReader& reader, const RequestHead& he
   peer.name = who;
   const WorkerPhase phase = memory->phase(head.worker);
   const bool was_there = is_there(head.worker);
-  if (was_there) lose(head.worker);  // seen before its end was
+  if (was_there) lose(head.worker);  // the new process connected before the end of the old one was noticed
   {
     const std::unique_lock lock = stop_applying();
     discard_pushes(head.worker);
@@ -237,7 +237,7 @@ void Service::State::serve(control::MessageReader& reader, const RequestHead& he
       write_figures(reply, LocalLink(*memory, head.worker, name, name).figures());
       return;
     default:
-      // After a restart of this server a worker of another host is still live, but its proxy is gone.
+      // After a restart of this server, a worker on another host is still live but has no proxy.
       if (!peer.proxy)
         peer.proxy = std::make_unique<LocalLink>(*memory, head.worker, name_of(head.worker), name);
       serve_remote(*peer.proxy, reader, head, reply);
@@ -253,7 +253,7 @@ std::string Service::State::answer(const control::Request& request) {
     head = read_head(reader, name, "a worker");
     Peer& peer = peers[head.worker];
     peer.heard = Clock::now();
-    // The answer was lost: the request is not done again.
+    // The answer was lost: do not execute the request again.
     if (head.number == peer.answered && !peer.answer.empty()) return peer.answer;
     control::MessageWriter reply;
     serve(reader, head, reply);
@@ -269,8 +269,8 @@ std::string Service::State::answer(const control::Request& request) {
   return control::MessageWriter().number(static_cast<std::uint32_t>(failure)).text(why).take();
 }
 
-// The thread that applies, which may have no pause, makes room: it would take the mutex again before this one
-// is awake.
+// Locks `applying`. The applying thread, which may run without pause, yields: otherwise it would take the
+// mutex again before this thread wakes.
 std::unique_lock<std::mutex> Service::State::stop_applying() {
   applying_is_wanted.store(true);
   std::unique_lock lock(applying);
@@ -285,7 +285,7 @@ void Service::State::settle(std::size_t worker, WorkerPhase phase) {
   memory->worker(worker).phase.store(static_cast<std::uint32_t>(phase));
 }
 
-// Whole steps of a synchronous worker that wait for those of the others.
+// Returns the number of complete steps of a synchronous worker that wait for other workers.
 std::uint64_t Service::State::waiting_steps(std::size_t worker) const {
   if (memory->header().options.mode != Mode::sync) return 0;
   const WorkerState& state = memory->worker(worker);
@@ -297,14 +297,14 @@ std::uint64_t Service::State::waiting_steps(std::size_t worker) const {
   return steps;
 }
 
-// What a worker has pushed whole is applied, a synchronous step when the others' are there; a step that it
-// did not finish is counted as lost. The pushes of that step stay: a worker of another host may have been
-// silent only, and finish it.
+// Declares a worker lost. Applies its complete pushes (with sync, once the others have pushed theirs) and
+// counts an unfinished step as lost. The pushes of that step stay in the ring: a worker on another host may
+// only have been silent and may finish the step.
 void Service::State::lose(std::size_t worker) {
   const std::unique_lock lock = stop_applying();
   WorkerState& state = memory->worker(worker);
   const bool synchronous = memory->header().options.mode == Mode::sync;
-  // Its own pushes, to which none come any more; the others' need have no end.
+  // Applies only this worker's pushes, which are finite in number; those of the others may never end.
   const std::uint64_t pushed = state.head.load(std::memory_order_acquire);
   const auto apply = [&] {
     while (state.tail.load() < pushed && updater->run_once()) {
@@ -321,8 +321,8 @@ void Service::State::lose(std::size_t worker) {
   state.begun.store(whole);
 }
 
-// With `applying` locked, for a worker that starts anew: whole steps that still waited are lost. What is in
-// its queue counts as done, so that numbers of entries stay what they are.
+// Discards the pushes of a worker that restarts; requires `applying`. Complete steps that still waited count
+// as lost. Entries in its ring count as done, so that entry numbers stay valid.
 void Service::State::discard_pushes(std::size_t worker) {
   WorkerState& state = memory->worker(worker);
   const std::uint64_t waiting = waiting_steps(worker);
@@ -332,7 +332,8 @@ void Service::State::discard_pushes(std::size_t worker) {
   state.done.fetch_add(1);
 }
 
-// A worker of another host was only silent: it goes on where it was, and knows nothing of this.
+// Takes back the loss of a worker on another host that was only silent. The worker continues and does not
+// notice.
 void Service::State::take_back(std::size_t worker) {
   WorkerState& state = memory->worker(worker);
   ++state.returns;
@@ -359,7 +360,8 @@ void Service::State::look_for_losses() {
   }
 }
 
-// One that never says hello would be waited for by the others, in a synchronous step and at the end.
+// Declares a worker lost that has never said hello: the others would wait for it in a synchronous step and at
+// the end.
 void Service::State::look_for_absent(std::size_t worker) {
   const bool ended = ended_before_it_came(worker);
   if (!ended && !absence.passed()) return;
@@ -369,7 +371,7 @@ void Service::State::look_for_absent(std::size_t worker) {
                "; the others go on");
 }
 
-// A worker that is a group cannot come once one of its processes has ended.
+// Returns whether a worker can no longer connect: one process of its group has exited.
 bool Service::State::ended_before_it_came(std::size_t worker) const {
   const std::size_t processes = std::max<std::size_t>(1, options.worker_processes / memory->workers());
   return ended_workers.any_of(worker * processes, processes);

@@ -10,40 +10,40 @@
 
 namespace rondo::server {
 
-// A file, as /proc/<pid>/fd/<n>, in which a server's memory lies; the launcher holds it, so that it outlives
-// the server.
+// Environment variable with a file, as /proc/<pid>/fd/<n>, for a server's memory. The launcher holds the
+// file, so that it outlives the server.
 inline constexpr const char* kMemoryVariable = "RONDO_SERVER_MEMORY";
 
 struct ServiceOptions {
-  std::string address = "127.0.0.1:0";  // where it listens
-  int index = 0;                        // among the job's servers
-  std::string memory = {};              // see kMemoryVariable; empty: memory that ends with this process
-  // A worker of another host that says nothing for so long counts as lost.
+  std::string address = "127.0.0.1:0";  // address to listen on
+  int index = 0;                        // index among the job's servers
+  std::string memory = {};              // see kMemoryVariable; empty: memory of this process only
+  // Time without messages after which a worker of another host counts as lost.
   Duration silence = std::chrono::minutes(1);
-  // A worker that has not come so long after the chief did counts as lost until it comes.
+  // Time after the chief's connection after which an absent worker counts as lost until it connects.
   Duration absence = std::chrono::minutes(5);
-  // See env::kEndedWorkersVariable; empty: no launcher tells which processes have ended.
+  // See env::kEndedWorkersVariable; empty: no launcher reports exited processes.
   std::string ended_workers = {};
-  // Processes of role worker, of which each worker has as many; 0: one each.
+  // Number of processes with role worker, divided evenly among the workers; 0: one process each.
   std::size_t worker_processes = 0;
 };
 
-// A parameter server: answers workers, applies what they push, notices which of them are gone, also of those
-// that ended before they came. The chief (worker 0) lays out the variables and fills them; the others find
-// them. With memory that was laid out before, it goes on from there.
+// A parameter server. Answers workers, applies their pushes and detects lost workers, including those that
+// exit before they connect. The chief (worker 0) lays out and fills the variables. With memory that was laid
+// out before, continues from its content.
 class Service {
  public:
-  // Listens. Throws CommunicationError or DataError.
+  // Starts to listen. Throws CommunicationError or DataError.
   Service(const ServiceOptions& options, const control::JobSecret& secret);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
   const std::string& address() const;
-  // A worker is there, or seems to be. On the thread of run().
+  // Returns whether any worker is live as far as known. Call it on the thread of run().
   bool serves_somebody() const;
-  // Serves until `stop` says so, asked every few milliseconds, or all workers have finished or are lost and
-  // the chief has finished.
+  // Serves until `stop` returns true (checked every few milliseconds), or until the chief has finished and
+  // all other workers have finished or are lost.
   void run(const std::function<bool()>& stop);
 
  private:

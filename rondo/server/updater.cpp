@@ -17,17 +17,17 @@ constexpr std::uint64_t progress_of(std::size_t variable, std::size_t blocks) {
   return static_cast<std::uint64_t>(variable) << 32U | blocks;
 }
 
-// Instead of a number of blocks: the variable needs nothing more.
+// Block count that marks a variable as complete.
 constexpr std::size_t kAll = 0xffffffffU;
 
 constexpr std::uint64_t bit(std::size_t worker) { return std::uint64_t{1} << worker; }
 
-// Rows of a table lie far apart: so many are asked for before their turn.
+// Number of rows to prefetch ahead, because rows of a table are far apart.
 constexpr std::size_t kRowsAhead = 8;
-// Of a push whose rows take no more, all are asked for while its gradient is looked at: they fit a core's
+// Limit of a push in elements whose rows are all prefetched while its gradient is checked: they fit a core's
 // cache.
 constexpr std::size_t kCachedElements = 131072;
-// A worker that has announced a push is waited for awake, at most so long.
+// Longest time that the server stays awake for a worker that has announced a push.
 constexpr auto kCopyTime = std::chrono::microseconds(200);
 constexpr std::size_t kLineElements = 64 / sizeof(float);
 
@@ -48,8 +48,8 @@ Updater::Updater(ServerMemory memory) : memory_(std::move(memory)), checked_(mem
 
 bool Updater::run_once() {
   Header& header = memory_.header();
-  // Sequentially consistent, and in this order: who sets `hold` behind the look at it finds `held` taken
-  // back, also one that is left of the last hold.
+  // Sequentially consistent and in this order: a client that sets `hold` after the check below sees `held`
+  // reset, also one left from the last hold.
   header.held.store(0);
   if (const std::uint32_t hold = header.hold.load(); hold != 0) {
     header.held.store(hold);
@@ -84,7 +84,7 @@ void Updater::wait(Duration patience) {
     }
     if (idle && copies) sched_yield();
   }
-  // With synchronous steps there may be pushes that wait for others'.
+  // With synchronous steps, there may be pushes that wait for other workers.
   if (idle || header.options.mode == Mode::sync || header.hold.load() != 0)
     futex_wait(header.doorbell, rings, patience);
   header.server_sleeps.store(0);
@@ -119,8 +119,8 @@ void Updater::finish_step(std::size_t worker, const Entry& entry) {
   state.clock.store(entry.step + 1);
 }
 
-// A gradient with NaN or infinity is not applied at all, and counted: one step of one worker is lost, and not
-// the model. The same for rows that the variable has not.
+// Returns whether an entry may be applied. A gradient with NaN, infinity or a nonexistent row is refused as a
+// whole and counted: one step of one worker is lost, but not the model.
 bool Updater::is_acceptable(std::size_t worker, const Entry& entry) {
   const VariableState& variable = memory_.variable(entry.variable);
   const bool of_rows = entry.kind == EntryKind::rows;
@@ -152,7 +152,7 @@ void Updater::run_task() {
   for (std::size_t v = task.done.load() >> 32U;;) {
     if (task.done.load() != progress_of(v, kAll)) run_variable(v);
     if (++v >= last) break;
-    // `done` last: until then all of this is done again, with the same result.
+    // `done` last: until then all of this is repeated after a crash, with the same result.
     task.step_after = memory_.variable(v).step.load() + 1;
     task.ready.store(progress_of(v, 0));
     task.done.store(progress_of(v, 0));
@@ -172,7 +172,7 @@ void Updater::run_task() {
   if (synchronous) announce_progress();
 }
 
-// The gradients of the task's members for one variable; none may be there.
+// Applies the gradients of the task's members for one variable, if there are any.
 void Updater::run_variable(std::size_t v) {
   const Task& task = memory_.header().task;
   VariableState& variable = memory_.variable(v);
@@ -189,7 +189,8 @@ void Updater::run_variable(std::size_t v) {
       total = 1;
       continue;
     }
-    // From this member's tail when the task began; the end of its step has the weight of all of it.
+    // Searches from this member's tail at the start of the task; the end of its step has the weight of the
+    // step.
     const std::uint64_t end = task.ends[worker];
     total += memory_.entry(worker, end - 1).weight;
     for (std::uint64_t number = end - 1;
@@ -228,7 +229,7 @@ void Updater::run_variable(std::size_t v) {
     for (std::size_t i = 0; i < workers.size(); ++i)
       sources.push_back({memory_.area_values(workers[i], v), shares[i]});
     run_blocks(v, spec, sources, nullptr);
-    // Whoever follows the changed rows has missed all of them.
+    // Readers of the changed rows must treat all rows as changed.
     if (variable.sparse != 0 && variable.step.load() != task.step_after)
       variable.changed_head.store(variable.changed_head.load() + kChangedRows + 1);
   }
@@ -334,7 +335,7 @@ void Updater::write_block(std::size_t v, int slots, std::size_t first, std::size
   variable.version.store(writing + 1, std::memory_order_release);
 }
 
-// One worker's rows are taken as they are when they ascend. Those of several, and repeated ones, are added up
+// Returns one worker's rows directly if they ascend. Rows of several workers, and repeated rows, are added up
 // in the order of workers.
 Updater::Rows Updater::merge_rows(std::size_t v, const std::vector<const Entry*>& entries,
                                   const std::vector<std::size_t>& workers,
@@ -377,7 +378,7 @@ Updater::Rows Updater::merge_rows(std::size_t v, const std::vector<const Entry*>
   return {merged_numbers_.data(), merged_gradients_.data(), merged_numbers_.size()};
 }
 
-// Where the step of this worker ends in its ring, one behind; 0 when it is not all there.
+// Returns the position after the end of the worker's current step in its ring; 0 if the step is incomplete.
 std::uint64_t Updater::end_of_step(std::size_t worker) const {
   const WorkerState& state = memory_.worker(worker);
   const std::uint64_t head = state.head.load(std::memory_order_acquire);
@@ -394,14 +395,15 @@ void Updater::drop_late(std::size_t worker, std::uint64_t end) {
   acknowledge(worker, end);
 }
 
-// Then the worker's share of this step is nothing: its samples do not count in the others' mean.
+// Refuses the whole step if one entry is unacceptable. The weight becomes 0, so that its samples do not count
+// in the mean of the others.
 void Updater::refuse_unacceptable(std::size_t worker, std::uint64_t end) {
   WorkerState& state = memory_.worker(worker);
   bool acceptable = true;
   for (std::uint64_t number = state.tail.load(); acceptable && number + 1 < end; ++number)
     acceptable = is_acceptable(worker, memory_.entry(worker, number));
   if (acceptable) return;
-  // A server that was started again looks at a waiting step once more.
+  // A restarted server checks a waiting step again.
   if (memory_.entry(worker, state.tail.load()).kind != EntryKind::refused) ++state.refused;
   for (std::uint64_t number = state.tail.load(); number + 1 < end; ++number)
     memory_.entry(worker, number).kind = EntryKind::refused;
@@ -418,7 +420,7 @@ bool Updater::run_synchronous() {
     const bool pushes = !pushes_no_more(memory_.phase(worker));
     const std::uint64_t end = end_of_step(worker);
     if (end == 0) {
-      // One that has pushed its whole step is no reason to wait for fewer of the others, however it ended.
+      // A worker whose whole step is in the ring counts as present, however it ended.
       if (!pushes) ++gone;
       continue;
     }

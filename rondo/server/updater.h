@@ -9,32 +9,32 @@
 
 namespace rondo::server {
 
-// Applies what workers push. One thread calls it. Every update is recorded in the memory before it is made,
-// so that an Updater on the same memory, in another process, finishes what this one left half done:
-//   - the gradient stays in its worker's area until the update is acknowledged;
-//   - new values of a block are computed into the record, which is then marked as valid and copied to its
-//     place: to do either again changes nothing.
+// The thread that applies pushes; single-threaded. Every update is recorded in the memory before it is made,
+// so that an Updater of another process on the same memory can finish an interrupted update:
+// - the gradient stays in its worker's area until the update is acknowledged;
+// - new values of a block are computed into the record, which is then marked valid and copied to its place.
+//   Both steps can be repeated with the same result.
 class Updater {
  public:
-  // Finishes the update that was under way, if one was.
+  // Finishes an interrupted update, if there is one.
   explicit Updater(ServerMemory memory);
 
-  // Does the next piece of work, a worker's turn after the other's: one push, or a whole synchronous step.
-  // False when nothing is there to do, or the memory is held.
+  // Processes the next push or synchronous step, round-robin over workers. Returns false if there is nothing
+  // to do or the memory is held.
   bool run_once();
-  // Sleeps until somebody has pushed, at most for `patience`.
+  // Sleeps until a worker pushes, at most for `patience`.
   void wait(Duration patience);
 
-  // For tests of recovery: called at every point at which a kill would leave the memory as it is then.
+  // For recovery tests: called at every point where a kill would leave the memory in its current state.
   std::function<void()> at_every_point;
 
  private:
-  // Gradients of one variable, from one worker or several.
+  // Gradient of one variable from one worker.
   struct Source {
     const float* gradient;
     double share;
   };
-  // Rows that change, ascending, and their gradients.
+  // Changed rows in ascending order, with their gradients.
   struct Rows {
     const std::uint64_t* numbers = nullptr;
     const float* gradients = nullptr;
@@ -64,11 +64,11 @@ class Updater {
   }
 
   ServerMemory memory_;
-  std::size_t next_ = 0;                // worker whose turn it is
-  std::vector<std::uint64_t> checked_;  // by worker: ends of synchronous steps that were looked at
+  std::size_t next_ = 0;                // worker to check first
+  std::vector<std::uint64_t> checked_;  // by worker: end of the last synchronous step that was checked
   std::vector<std::uint64_t> merged_numbers_;
   std::vector<float> merged_gradients_;
-  std::vector<float> mean_;  // of a block's gradients
+  std::vector<float> mean_;  // mean of a block's gradients
 };
 
 }  // namespace rondo::server

@@ -79,7 +79,7 @@ TEST(Text, SplitsAndTrims) {
   EXPECT_THROW(parse_integer("12x", "--n"), UsageError);
 }
 
-// A decimal comma and dots between thousands.
+// Punctuation with a decimal comma and dots between thousands.
 class OtherPunctuation final : public std::numpunct<char> {
  protected:
   char do_decimal_point() const override { return ','; }

@@ -63,7 +63,7 @@ TEST(JsonStrict, ComplainsInItsOwnWords) {
 }
 
 TEST(JsonStrict, IsLinearInTheNumberOfKeys) {
-  // Of processor time, which a busy machine does not lengthen.
+  // Measures processor time, which other load does not affect.
   const auto seconds_for = [](int keys) {
     std::string text = "{";
     for (int i = 0; i < keys; ++i) text += str(i == 0 ? "" : ",", "\"layer.", i, ".weight\":1");
@@ -72,7 +72,7 @@ TEST(JsonStrict, IsLinearInTheNumberOfKeys) {
     return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   };
   seconds_for(1000);
-  // Quadratic, 200,000 keys take 400 times as long as 10,000, and minutes.
+  // With quadratic cost, 200,000 keys would take 400 times as long as 10,000, which is minutes.
   EXPECT_LT(seconds_for(200'000), 100 * seconds_for(10'000) + 1);
 }
 
@@ -125,11 +125,11 @@ TEST(Printable, LetsNothingReachTheTerminal) {
   EXPECT_EQ(printable("layer.0 \xc3\xa4\n"), "layer.0 \xc3\xa4\n");
   EXPECT_EQ(printable("a\x1b[2J\r\x7f"), "a\\x1b[2J\\x0d\\x7f");
   EXPECT_TRUE(is_utf8("layer.0 \xc3\xa4\n"));
-  // Cut, too long for its value, a surrogate, beyond U+10FFFF: none of it is in JSON.
+  // Truncated, overlong, a surrogate, above U+10FFFF: none of them is allowed in JSON.
   for (const char* text : {"a\xc3", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"})
     EXPECT_FALSE(is_utf8(text)) << printable(text);
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // U+009B, which some terminals take for ESC [
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // U+009B, which some terminals interpret as ESC [
   const std::string cut = printable(std::string(10'000, 'a') + "the end", 120);
   EXPECT_LT(cut.size(), 200U);
   EXPECT_TRUE(cut.ends_with("the end"));

@@ -81,7 +81,7 @@ TEST(Output, WhatIsNotCommittedLeavesNothing) {
   }
   EXPECT_EQ(entries(directory.path()), 1U);
   EXPECT_EQ(read_all(directory / "file"), "old");
-  // What appears in the meantime was not looked at, so it is not written over.
+  // A file that appears meanwhile is not overwritten, because it was not checked.
   ReplacedFile file(directory / "fresh", ReplacedFile::Links::follow);
   write_all(file.temporary(), "ours");
   write_all(directory / "fresh", "somebody's");
@@ -95,7 +95,7 @@ TEST(RegularFile, OpensNothingElse) {
   write_all(directory / "file", std::string(10'000, 'x'));
   fs::create_symlink("file", directory / "link");
   EXPECT_EQ(read_regular_file(directory / "link").size(), 10'000U);
-  EXPECT_FALSE(read_regular_file("/proc/self/status").empty());  // says that it has no bytes
+  EXPECT_FALSE(read_regular_file("/proc/self/status").empty());  // reports size 0
   const std::pair<fs::path, const char*> others[] = {{directory / "pipe", "named pipe"},
                                                      {directory.path(), "directory"},
                                                      {"/dev/zero", "device"},

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Parameters, buffers (one of them an integer), a shared weight, and dropout that draws random numbers.
+// A module with parameters, buffers (one of them an integer), a shared weight, and dropout, which draws
+// random numbers.
 struct SmallNetImpl : torch::nn::Module {
   explicit SmallNetImpl(std::int64_t width = 6) {
     first = register_module("first", torch::nn::Linear(4, width));
@@ -94,8 +95,8 @@ std::string error_of(const std::function<void()>& body) {
 
 class EveryOptimizer : public ::testing::TestWithParam<std::pair<const char*, OptimizerFactory>> {};
 
-// The proof that nothing was forgotten: the losses after a resume are those of the run that never stopped,
-// bit by bit.
+// Proves that the state is complete: the losses after a resume equal those of the uninterrupted run, bit by
+// bit.
 TEST_P(EveryOptimizer, ResumesBitForBit) {
   const TemporaryDirectory directory;
   TrainingRun uninterrupted(GetParam().second);
@@ -109,7 +110,7 @@ TEST_P(EveryOptimizer, ResumesBitForBit) {
   for (int i = 0; i < 5; ++i) expected.push_back(uninterrupted.step());
 
   TrainingRun resumed(GetParam().second, 99);
-  resumed.step();  // state of its own, which must go
+  resumed.step();  // creates a state that loading must replace
   TrainingState loaded = resumed.state();
   load_checkpoint(directory.path(), loaded);
   EXPECT_EQ(loaded.values, saved.values);
@@ -303,7 +304,7 @@ TEST(Checkpoint, TensorsOfAnyStrideAndDtypeComeBack) {
   EXPECT_TRUE(kept.sum().defined()) << "the mapping must live as long as a tensor of it";
 }
 
-// A file holds each piece under a key of its own, which is not always the tensor's name.
+// A file stores each piece under a unique key, which may differ from the tensor's name.
 TEST(Checkpoint, PiecesOfOneNameAndATensorWithANumberKeepTheirNames) {
   const TemporaryDirectory directory;
   const at::Tensor all = at::arange(6, at::kFloat);
@@ -323,7 +324,7 @@ TEST(Checkpoint, RandomStateOfAnotherSizeIsRefused) {
             std::string::npos);
 }
 
-// A CUDA generator's state follows, of 16 bytes.
+// The CUDA generator's state of 16 bytes follows the CPU's.
 TEST(Checkpoint, RandomStateOfADeviceGoesOnOnTheCpu) {
   const at::Tensor state = random_state();
   const at::Tensor expected = torch::rand({5});

@@ -1,5 +1,5 @@
-// Checkpoints damaged by chance: the newest one loads or is refused by name, and the one before always loads.
-// `make survive` has 10,000 of them.
+// Randomly damaged checkpoints: the newest one loads or is refused with the damage named, and the previous
+// one always loads. `make survive` runs 10,000 of them.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -52,11 +52,11 @@ struct Subject {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
-// How a checkpoint is written.
+// Layout of a checkpoint.
 enum class Layout { whole, in_two_parts };
 
-// As two ranks write it: of what has rows the first half of them and the rest, of what has one dimension its
-// halves, of a number all on the second one.
+// Saves like two ranks: tensors with several dimensions are split by rows, tensors with one dimension in
+// halves, and scalars belong to the second rank.
 fs::path save_in_two_parts(const fs::path& root, std::int64_t step, const TrainingState& state) {
   const at::NoGradGuard no_gradient;
   CheckpointPart parts[]{{.number = 0, .count = 2}, {.number = 1, .count = 2}};
@@ -96,7 +96,7 @@ fs::path save_as(Layout layout, const fs::path& root, std::int64_t step, const T
   return save_checkpoint(root, step, state);
 }
 
-// Damages the files of one checkpoint and puts them back.
+// Damages the files of one checkpoint and restores them.
 class Vandal {
  public:
   Vandal(fs::path newest, const fs::path& older, std::uint64_t seed)
@@ -111,7 +111,8 @@ class Vandal {
     manifest_ = read_manifest(newest_);
   }
 
-  // Returns what it did. `is_sealed`: the manifest was written anew for it, so that the checksums fit.
+  // Returns a description of the damage. `is_sealed`: the manifest was rewritten, so that the checksums
+  // match.
   std::string damage(bool& is_sealed) {
     const std::string& name = names_[random_.below(names_.size())];
     std::string bytes = good_.at(name);
@@ -171,7 +172,7 @@ class Vandal {
     file.close();
   }
 
-  // A number of the text becomes one that cannot be, or a word another one.
+  // Replaces a number in the text by an invalid one or by another value.
   std::string with_nonsense(std::string text) {
     static const std::vector<std::string> numbers{"-1",
                                                   "0",
@@ -200,7 +201,7 @@ class Vandal {
     return text;
   }
 
-  // The address of a shard, where the file has any, says something else.
+  // Changes the address of a shard, if the file has any.
   std::string with_nonsense_address(const std::string& header) {
     std::vector<std::size_t> addresses;
     for (std::size_t at = header.find("\"shard:"); at != std::string::npos;
@@ -241,7 +242,7 @@ class Vandal {
         replace("{", str(R"({"__metadata__":{)", metadata[random_.below(metadata.size())], "},"));
         return header;
       case 3:
-        replace("{", "{" + header.substr(1, header.find('}')) + ",");  // a name twice
+        replace("{", "{" + header.substr(1, header.find('}')) + ",");  // a duplicate name
         return header;
       case 4:
         return std::string(random_.below(200000), '[');
@@ -251,7 +252,7 @@ class Vandal {
     }
   }
 
-  // A file that its manifest seals as it is.
+  // Writes an invalid file with a matching manifest.
   std::string make_hostile() {
     Manifest manifest = manifest_;
     FileRecord& record = manifest.files[random_.below(manifest.files.size())];
@@ -335,7 +336,7 @@ TEST_P(Damage, TheNewestLoadsOrIsRefusedByNameAndTheOneBeforeLoads) {
       ASSERT_TRUE(subject.has(at_older)) << what;
     }
     vandal.put_back();
-    load_checkpoint(directory.path(), state);  // what was harmless may still have been nonsense
+    load_checkpoint(directory.path(), state);  // a harmless change may still have been loaded
     ASSERT_TRUE(subject.has(at_newest)) << what;
   }
   at::set_num_threads(threads);

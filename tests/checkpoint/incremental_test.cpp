@@ -25,7 +25,7 @@ struct Subject {
   }
 };
 
-// The file of a checkpoint that has the tensor.
+// Returns the file of a checkpoint that contains the tensor.
 fs::path file_of(const fs::path& checkpoint, const std::string& tensor) {
   for (const FileRecord& file : read_manifest(checkpoint).files) {
     for (const TensorRecord& t : file.tensors) {
@@ -65,7 +65,7 @@ TEST(Incremental, WhatHasNotChangedIsLinkedAndOutlivesTheOlderCheckpoint) {
   const fs::path third = save_checkpoint(directory.path(), 3, subject.state(), /*keep=*/1, true);
   EXPECT_FALSE(fs::exists(first) || fs::exists(second));
   expect_loads(third, subject);
-  // The same step again takes the files of the one that it replaces.
+  // Saving the same step again links the files of the checkpoint that it replaces.
   expect_loads(save_checkpoint(directory.path(), 3, subject.state(), 1, true), subject);
 }
 
@@ -81,7 +81,7 @@ TEST(Incremental, NothingIsLinkedToADamagedFile) {
   EXPECT_FALSE(is_same_file(file, file_of(second, "frozen")));
   EXPECT_TRUE(is_same_file(file_of(first, "trained"), file_of(second, "trained")));
   expect_loads(second, subject);
-  // Nor to one whose manifest is damaged, nor to a link of somebody's making.
+  // Also not for a damaged manifest, and not for a symbolic link.
   write_own_file(second / "manifest.json", "{}");
   const fs::path third = save_checkpoint(directory.path(), 3, subject.state(), 3, true);
   EXPECT_FALSE(is_same_file(file_of(first, "trained"), file_of(third, "trained")));
@@ -102,7 +102,7 @@ TEST(Incremental, EqualBytesOfAnotherShapeOrTypeAreAnotherTensor) {
   const fs::path first = save(1, torch::zeros({128, 256}));
   EXPECT_FALSE(is_same_file(first, save(2, torch::zeros({256, 128}))));
   EXPECT_FALSE(is_same_file(first, save(3, torch::zeros({256, 128}, at::kInt))));
-  // A whole checkpoint has nothing to link, and does no harm.
+  // A checkpoint that is not incremental has nothing to link and does no harm.
   const TrainingState whole{.model = {{"t", torch::zeros({128, 256})}}, .optimizers = {}};
   save_checkpoint(directory.path(), 4, whole, 9);
   EXPECT_TRUE(verify_checkpoint(save(5, torch::zeros({128, 256})).parent_path()).empty());

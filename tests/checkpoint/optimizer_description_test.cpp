@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// A parameter that an optimizer has moved once, and what is saved of both.
+// A parameter after one optimizer step, with the saved state of both.
 template <class Kind, class Options>
 struct Saved {
   explicit Saved(const Options& options) : optimizer(std::vector<at::Tensor>{weight}, options) {
@@ -25,7 +25,7 @@ struct Saved {
   }
   NamedTensors model() const { return NamedTensors{NamedTensor{"weight", weight}}; }
 
-  // What is said of the description with another value at `pointer`; empty when it is taken.
+  // Returns the error for a description with another value at `pointer`; empty if it is accepted.
   std::string complaint_about(const char* pointer, const char* value) {
     json description = snapshot.description;
     description[json::json_pointer(pointer)] = json::parse(value);

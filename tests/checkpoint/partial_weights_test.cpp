@@ -14,7 +14,7 @@ namespace {
 
 class PartialWeights : public ::testing::Test {
  protected:
-  // Writes a file of tensors of ones, doubles among them.
+  // Writes a file of tensors of ones in float64.
   std::filesystem::path file(const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& tensors) {
     NamedTensors named;
     for (const auto& [name, sizes] : tensors) named.push_back({name, torch::ones(sizes, at::kDouble)});

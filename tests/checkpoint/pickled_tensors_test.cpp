@@ -11,14 +11,14 @@ namespace {
 
 using namespace std::string_literals;
 
-// Two floats under the key "0".
+// Returns two floats for the key "0".
 PickledRecord two_floats(const std::string& key) {
   if (key != "0") throw DataError(str("no record ", key));
   auto owner = std::make_shared<std::vector<float>>(std::vector<float>{1, 2});
   return {std::as_bytes(std::span(*owner)), owner};
 }
 
-// {"w": a tensor of `size` elements from `offset` on, `stride` apart}
+// Returns the pickle of {"w": a tensor of `size` elements from `offset` on with stride `stride`}.
 std::string pickle_of(const std::string& offset, const std::string& size, const std::string& stride) {
   return "\x80\x02}U\x01w"s + "ctorch._utils\n_rebuild_tensor_v2\n(" +
          "(U\x07storagectorch\nFloatStorage\nU\x01"s + "0U\x03"s + "cpuK\x02tQ" + offset + "(" + size + "t(" +
@@ -68,13 +68,13 @@ TEST(PickledTensors, EveryCutIsAnError) {
 }
 
 TEST(PickledTensors, NothingIsCalled) {
-  // os.system("..."): an object without tensors, of which nothing is looked up.
+  // os.system("..."): becomes an object without tensors, and nothing is looked up.
   EXPECT_EQ(read_pickled_tensors("cos\nsystem\n(U\x04true"s + "tR.", two_floats, "net.pt").size(), 0U);
   // A class that restores itself by code from a tuple.
   const std::string error = error_of("c__torch__\nNet\n)\x81(K\x01tb.");
   EXPECT_NE(error.find("__setstate__"), std::string::npos) << error;
   EXPECT_NE(error.find("__torch__.Net"), std::string::npos) << error;
-  EXPECT_NE(error_of("(S'text'\n."), "");  // an instruction that no archive of tensors needs
+  EXPECT_NE(error_of("(S'text'\n."), "");  // an instruction that archives of tensors do not use
 }
 
 TEST(PickledTensors, DepthAndCyclesEnd) {
@@ -83,8 +83,8 @@ TEST(PickledTensors, DepthAndCyclesEnd) {
   for (int i = 0; i < 100'000; ++i) deep += "s";
   EXPECT_NE(error_of(deep + ".").find("deep"), std::string::npos);
   EXPECT_NE(error_of("}q\x00"s + "U\x01"s + "ah\x00s."s).find("deep"),
-            std::string::npos);  // a dict in itself
-  // Each dict holds the one before twice: 2^60 tensors.
+            std::string::npos);  // a dict that contains itself
+  // Each dict contains the previous one twice: 2^60 tensors.
   std::string doubling = "}q\x00"s;
   for (int i = 0; i < 60; ++i) {
     const std::string before(1, static_cast<char>(i));

@@ -14,7 +14,7 @@ namespace {
 using testing::expect_facts;
 using testing::message_of;
 
-// Two layers and a head of which the second is shared with the first's weight under another name.
+// Two layers and a head; the file may name the first weight differently, because it is shared.
 NamedTensors small_model() {
   return {{"encoder.weight", at::zeros({2, 3})},
           {"encoder.bias", at::zeros({2})},

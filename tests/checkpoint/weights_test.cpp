@@ -17,7 +17,7 @@
 namespace rondo::weights_test {
 namespace {
 
-// Modules inside modules, parameters and buffers.
+// A module with nested modules, parameters and buffers.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     body = register_module("body", torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4),
@@ -107,7 +107,7 @@ TEST(Weights, APrefixOfTheNamesIsToldWithTheRuleForIt) {
   testing::expect_facts(load(deeper), {"*=net.*"});
 }
 
-// As Hugging Face writes models of several files.
+// Hugging Face's layout of models in several files.
 TEST(Weights, PartsWithAnIndexAreReadAsOne) {
   const TemporaryDirectory directory;
   const Net source;

@@ -56,7 +56,8 @@ TEST(LabelledText, AFirstLineOfNamesIsAHeader) {
   }
   EXPECT_EQ(parse("text\tlabel\ngood film\t1\nbad\t0\n", "1").lines.size(), 2U);
   EXPECT_EQ(parse("label\ta\tb\n0\tx\ty\n1\tx\tz\n").class_names, (std::vector<std::string>{"0", "1"}));
-  // A text of several words, a class that other lines have, too, and a file of a line a class are values.
+  // These are values: a text of several words, a class that other lines have too, and a file with one line
+  // per class.
   EXPECT_EQ(parse("other\ta long text\n" + reviews).lines.size(), 5U);
   EXPECT_EQ(parse("pos\tgreat\n" + reviews).lines.size(), 5U);
   EXPECT_EQ(parse("a\tone\nb\ttwo\nc\tthree\n").lines.size(), 3U);
@@ -143,9 +144,9 @@ TEST(MaskedText, HidesAsBertWasTrained) {
   const double kept =
       shown.narrow(1, 1, 100).masked_select(inside).eq(truth.masked_select(inside)).sum().item<double>() /
       count;
-  EXPECT_NEAR(masked, 0.8 + 0.001, 0.02);  // a random token may be [MASK], too
+  EXPECT_NEAR(masked, 0.8 + 0.001, 0.02);  // a random token may also be [MASK]
   EXPECT_NEAR(kept, 0.1 + 0.001, 0.02);
-  // All places are equally likely.
+  // All positions are equally likely.
   EXPECT_LT((asked.narrow(1, 1, 100).sum(0).to(at::kDouble) - 75).abs().max().item<double>(),
             5 * std::sqrt(64.0));
 }
@@ -203,7 +204,7 @@ TEST(BertData, OpensByKind) {
   const std::string text =
       directory.write("book.txt", "good book\n bad film good film\nbook good bad film bad book bad\n");
   const OpenedData masked = open_data("masked_text", text, options);
-  EXPECT_EQ(masked.train->size() + masked.validation->size(), 3);  // 13 tokens, 6 a sample
+  EXPECT_EQ(masked.train->size() + masked.validation->size(), 3);  // 13 tokens, 6 per sample
   options.context = 64;
   expect_facts(error_of([&] { open_data("masked_text", text, options); }), {"13 tokens"});
 }

@@ -22,7 +22,8 @@ json reference() {
   return json::parse(file);
 }
 
-// Against what `tokenizers` gave for the same tokenizer.json: make_byte_pairs_reference.py.
+// Compares with the tokens of the `tokenizers` package for the same tokenizer.json
+// (make_byte_pairs_reference.py).
 TEST(BytePairs, GiveTheTokensOfTheReference) {
   const json all = reference();
   TemporaryDirectory directory;

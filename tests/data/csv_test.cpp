@@ -110,7 +110,7 @@ TEST(Csv, TheDelimiterIsJudgedByManyLines) {
   EXPECT_EQ(guess_delimiter("1\t2,5\n3\t4,5\n"), '\t');
   EXPECT_EQ(guess_delimiter("1,2,x\n3,4,y\n5,6\n7,8,x\n"), ',') << "one line is damaged";
   EXPECT_EQ(guess_delimiter("alone\n"), ',');
-  // Thirty-six decimal numbers are no classes.
+  // Thirty-six decimal numbers are not classes.
   std::string text;
   for (int i = 0; i < 36; ++i) text += "0," + std::to_string(10 + i) + ";" + std::to_string(i % 2) + "\n";
   expect_facts(failure(text), {"'table'", "line 1", "'0,10'", "decimal point"});
@@ -121,29 +121,29 @@ TEST(Csv, AFirstRowIsNamesOrARowLikeTheOthersOrAnError) {
     return parse(text, label).columns;
   };
   const Strings numbered = {"column 0", "column 1", "column 2"}, counted = {"0", "1", "2"};
-  // Column numbers, whatever the labels are.
+  // Column numbers, for any labels.
   EXPECT_EQ(columns("0,1,2,target\n5,6,7,1\n8,9,7,0\n"), counted);
   EXPECT_EQ(columns("0,1,2,target\n5,6,7,cat\n8,9,7,dog\n5,6,7,cat\n8,9,7,dog\n"), counted);
   EXPECT_EQ(parse("0,1,2,target\n5,6,7,1\n8,9,7,0\n").class_names, (Strings{"0", "1"}));
   EXPECT_EQ(columns("target,0,1,2\n1,5,6,7\n0,8,9,7\n", "0"), counted);
   EXPECT_EQ(parse_csv("0,1,2,price\n5,6,7,1.5\n", "table", "", CsvLabels::numbers).columns, counted);
-  // Rows.
+  // Rows of values.
   EXPECT_EQ(columns("3.2e-60,1,2,1\n5,6,7,0\n"), numbered) << "too small for float32, not for a number";
   EXPECT_EQ(columns("1,2,3,cat\n4,5,6,dog\n"), numbered) << "each class has one row";
   EXPECT_EQ(columns("0.5,2,3,rare\n4,5,6,dog\n4,5,6,dog\n4,5,6,cat\n4,5,6,cat\n"), numbered);
   EXPECT_EQ(columns("4,5,6,dog\n4,5,6,cat\n4,5,6,cat\n4,5,6,dog\n"), numbered);
-  // A name that is given as label column makes all of them names, whatever the others are.
+  // If the label column is given by name, the first row holds names, whatever its other fields are.
   EXPECT_EQ(columns("2019,2020,2021,country\n5,6,7,1\n8,9,7,0\n", "country"),
             (Strings{"2019", "2020", "2021"}));
   EXPECT_EQ(columns(",a,kind\n1,2,x\n3,4,y\n"), (Strings{"", "a"})) << "an index without a name";
   for (const char* text : {
-           "2019,2020,2021,country\n5,6,7,1\n8,9,7,0\n",                    // a name over numbers
+           "2019,2020,2021,country\n5,6,7,1\n8,9,7,0\n",                    // a name above numbers
            "2019,2020,2021,country\n5,6,7,x\n8,9,7,y\n5,6,7,x\n8,9,7,y\n",  // years as names
-           "150,4,setosa,versicolor\n5,6,7,0\n8,9,7,1\n",                   // what some files begin with
-           "a,b,5\n1,2,0\n1,2,1\n",                                         // a number under a label
-           "NA,NA,cat\n1,2,dog\n3,4,cat\n",                                 // nothing known
+           "150,4,setosa,versicolor\n5,6,7,0\n8,9,7,1\n",                   // header of some published files
+           "a,b,5\n1,2,0\n1,2,1\n",                                         // a number above a label
+           "NA,NA,cat\n1,2,dog\n3,4,cat\n",                                 // no known value
            "1,NA,cat\n1,2,dog\n3,4,cat\n",                                  // a missing number
-           "0,1,2,3\n5,6,7,1\n8,9,7,0\n5,6,7,1\n8,9,7,0\n",                 // may be column numbers
+           "0,1,2,3\n5,6,7,1\n8,9,7,0\n5,6,7,1\n8,9,7,0\n",                 // possibly column numbers
        }) {
     const std::string first(text, std::string_view(text).find('\n'));
     const std::string shown = join(split(first, ','), ", ");
@@ -166,7 +166,7 @@ TEST(Csv, NumbersKeepTheirDifferences) {
   std::vector<std::int64_t> all(50);
   std::iota(all.begin(), all.end(), 0);
   const at::Tensor features = data.train->get(all).input();
-  // As numpy standardises them in float64.
+  // Standardised like numpy does in float64.
   const at::Tensor times = torch::arange(50, torch::kDouble);
   EXPECT_TRUE(torch::allclose(features.select(1, 0).to(torch::kDouble),
                               (times - times.mean()) / times.std(false), 1e-6, 1e-6));
@@ -189,7 +189,8 @@ TEST(Csv, NumbersKeepTheirDifferences) {
                {"far.csv'", "line 2", "1e+99", "float32"});
 }
 
-// A table with a fault is found by its rows, so that the fault is named instead of its bytes trained on.
+// A table with an error is still detected by its rows, so that the error is reported instead of training on
+// its bytes.
 TEST(Csv, ATableWithAFaultIsStillATable) {
   const TemporaryDirectory directory;
   std::string rows;
@@ -244,7 +245,7 @@ TEST(Regression, PredictsTheNumberOfAColumn) {
                {"bad.csv", "line 2", "dear", "number"});
 }
 
-// A model that is trained judges other tables with what it knows.
+// A trained model evaluates other tables with its own means and classes.
 TEST(KnownData, StandardisesAndNamesClassesAsInTraining) {
   TemporaryDirectory directory;
   const OpenedData train =
@@ -261,7 +262,7 @@ TEST(KnownData, StandardisesAndNamesClassesAsInTraining) {
   const std::vector<std::int64_t> third{2};
   EXPECT_TRUE(torch::equal(owl.input(), train.train->get(third).input()));
   EXPECT_EQ(owl.target().item<std::int64_t>(), 2);
-  // Without the column of labels.
+  // Without the label column.
   const Batch unlabelled = one("a,b\n4,1\n");
   EXPECT_TRUE(torch::equal(unlabelled.input(), owl.input()));
   EXPECT_EQ(unlabelled.target().item<std::int64_t>(), -100);

@@ -1,4 +1,4 @@
-// Which files the samples of each kind lie in, and tables of several files.
+// Files of the samples of each kind, and tables in several files.
 #include "rondo/data/data_files.h"
 
 #include <gtest/gtest.h>
@@ -28,11 +28,11 @@ Starts starts_of(const char* kind, const TemporaryDirectory& directory, const Da
 TEST(DataFiles, AWindowOfTextIsOfTheFileInWhichItBegins) {
   const TemporaryDirectory directory;
   directory.write("a.txt", std::string(21, 'a'));
-  directory.write("b.txt", std::string(3, 'b'));  // no window begins in it
+  directory.write("b.txt", std::string(3, 'b'));  // no window begins in this file
   directory.write("c.txt", std::string(40, 'c'));
   // Windows of 10 begin at 0, 10, 20, 30, 40, 50; the second file ends at 24.
   EXPECT_EQ(starts_of("text", directory, {.validation_fraction = 0, .context = 10}), (Starts{0, 3, 6}));
-  // The tail that is kept for validation is not in the files for training.
+  // The tail used for validation is not in the files for training.
   EXPECT_EQ(starts_of("text", directory, {.validation_fraction = 0.55, .context = 10}), (Starts{0, 2}));
 }
 
@@ -57,7 +57,7 @@ TEST(DataFiles, TokenFilesAndCifarBatchesAndTheirChosenSamples) {
 
 TEST(DataFiles, AFolderOfTablesIsOneTable) {
   const TemporaryDirectory directory;
-  directory.write("1.csv", "a,b,kind\n0,1,cat\n2,1,cat\n");  // one class only
+  directory.write("1.csv", "a,b,kind\n0,1,cat\n2,1,cat\n");  // only one class
   directory.write("2.csv", "a,b,kind\n4,1,dog\n6,1,bee\n8,1,cat\n");
   directory.write(".hidden", "not a table");
   const OpenedData data = open_data("auto", directory.path(), {.validation_fraction = 0});

@@ -100,7 +100,7 @@ TEST(ImageFolder, AugmentationIsAFunctionOfSeedEpochAndSample) {
   other.seed = 1;
   const auto with_seed = open_data("image_folder", directory.path(), other).train;
   EXPECT_FALSE(at::equal(whole, with_seed->get_at_epoch(all_of(*data), 2).input()));
-  // Whatever the number of threads.
+  // For any number of threads.
   for (const int threads : {0, 3}) {
     Loader loader(data, std::make_shared<ExactSampler>(8, 0, 1), {.batch_size = 3, .threads = threads});
     loader.seek({.epoch = 2});
@@ -152,7 +152,7 @@ TEST(ImageFolder, ACorruptImageIsAnErrorOrSkippedAndCounted) {
     EXPECT_EQ(batch.indices, (std::vector<std::int64_t>{1, 2, 3, 4, 6, 7, 8, 9})) << "broken.jpg comes first";
   }
   EXPECT_EQ(data->get(std::vector<std::int64_t>{0}).samples, 0);
-  // Through a part, a mixture and the loader the samples keep their numbers.
+  // Samples keep their indices through a subset, a mixture and the loader.
   DataOptions split = options;
   split.validation_fraction = 0.3;
   const auto part = open_data("image_folder", directory.path(), split).train;
@@ -195,7 +195,7 @@ TEST(ImageFolder, WhatItIsNotIsSaid) {
                {"bird", "cat", "dog"});
 }
 
-// One member, as tar writes it.
+// Returns one member in tar format.
 std::string member(const std::string& name, const std::string& content, char type = '0',
                    const std::string& target = "") {
   std::string header(512, '\0');
@@ -240,7 +240,7 @@ TEST(WebDataset, SamplesAreMembersOfOneName) {
   std::vector<std::int64_t> sorted = order(3);
   std::sort(sorted.begin(), sorted.end());
   EXPECT_EQ(sorted, all_of(*data.train));
-  // A part of the shards is read shard by shard too.
+  // A subset of the shards is also read shard by shard.
   const OpenedData split = open_data("webdataset", directory / "train-1.tar", options_of(8, 0.3));
   EXPECT_EQ(split.train->size() + split.validation->size(), 7);
   const TemporaryDirectory both;
@@ -298,7 +298,7 @@ TEST(WebDataset, LinksCapitalLettersAndFilesOfAMacLoseNoSample) {
                               member("s/e.jpg", "", '2', "c.jpg") + member("s/e.cls", "0") +
                               member("README", "text") + member("s/info.json", "{}");
   const std::string end(1024, '\0');
-  // Two archives behind each other are one.
+  // Two concatenated archives are read as one.
   directory.write("x.tar", archive + end + member("z.jpeg", other) + member("z.cls", "1") + end);
   directory.write("._x.tar", "Mac OS X");
   const OpenedData data = open_data("auto", directory.path(), options_of(8));
@@ -314,11 +314,11 @@ TEST(Tar, LinksAreTheirTargetsAndSizesComeFromExtendedHeaders) {
     return parse_tar({reinterpret_cast<const std::uint8_t*>(archive.data()), archive.size()}, "file");
   };
   const std::string long_target(140, 't');
-  const auto record = [](const std::string& text) {  // of less than 100 bytes
+  const auto record = [](const std::string& text) {  // for records of less than 100 bytes
     return std::to_string(text.size() + (text.size() < 7 ? 3 : 4)) + " " + text + "\n";
   };
   std::string sized = member("sized", "12345");
-  sized.replace(124, 11, "00000000000");  // the size is in the extended header only
+  sized.replace(124, 11, "00000000000");  // the size is only in the extended header
   sized.replace(148, 8, "        ");
   unsigned sum = 0;
   for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(sized[i]);
@@ -364,7 +364,7 @@ TEST(Tar, DamagedArchivesAreRefusedOrWhole) {
   for (int round = 0; round < 2000; ++round) {
     std::string archive = good;
     if (round % 2 == 0) archive.resize(random.below(archive.size()));
-    // Headers, where it matters.
+    // Damages headers, where damage matters.
     for (int i = 0; i < 2 && archive.size() > 512; ++i)
       archive[random.below(archive.size() / 512) * 512 + random.below(512)] = static_cast<char>(random());
     try {

@@ -1,4 +1,4 @@
-// Pixels of JPEG and PNG files, next to what Pillow makes of the same files.
+// Compares pixels of JPEG and PNG files with Pillow's.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -60,8 +60,8 @@ TEST(ImageDecode, EveryFormIsWhatPillowMakesOfIt) {
   ASSERT_EQ(reference().images.size(), 13U);
   for (const testing::ReferenceImage& image : reference().images) {
     const Difference found = difference(part_of(image.file, reference().size, false), image.pixels);
-    // Pillow rounds between its two passes, and at the end; at the edge of a cut JPEG the colours, which are
-    // stored at half the size, have no neighbour.
+    // Pillow rounds between its two passes and at the end. At the edge of a cropped JPEG, the colours, which
+    // are stored at half resolution, have no neighbour.
     EXPECT_LT(found.mean, 0.6) << image.name;
     EXPECT_LT(found.most, 4) << image.name;
   }
@@ -73,7 +73,8 @@ TEST(ImageDecode, ASmallerDecodedSizeLooksTheSame) {
   const Difference found = difference(full, scaled);
   EXPECT_GT(found.most, 0) << "it was not decoded at another size";
   EXPECT_LT(found.mean, 2.5);
-  // Not below the size that is wanted: 64 x 48 pixels are no fewer than 40 only as they are.
+  // Does not decode below the requested size: 64 x 48 pixels have at least 40 pixels per side only at full
+  // scale.
   EXPECT_EQ(part_of(file, 40, true), part_of(file, 40, false));
 }
 
@@ -103,7 +104,7 @@ TEST(ImageDecode, ABoxAtItsOwnSizeIsItsPixels) {
   }
 }
 
-// Every damaged file is refused with a reason, or decodes to as many pixels; nothing crashes.
+// Every damaged file is refused with a reason or decodes to the full number of pixels; nothing crashes.
 TEST(ImageDecode, DamagedFilesAreRefusedOrWhole) {
   RandomStream random(5);
   for (const testing::ReferenceImage& image : reference().images) {
@@ -136,10 +137,10 @@ TEST(ImageDecode, DamagedFilesAreRefusedOrWhole) {
   }
 }
 
-// Also where only rows above the end are wanted.
+// Also if only rows far above the end are requested.
 TEST(ImageDecode, AFileThatWasCutOffIsAlwaysRefused) {
   for (const testing::ReferenceImage& image : reference().images) {
-    // The last twelve bytes of a PNG file say nothing but that it ends.
+    // The last twelve bytes of a PNG file only mark its end.
     for (const double part : {image.name.ends_with(".png") ? 0.95 : 0.99, 0.9, 0.5}) {
       const std::string cut =
           image.file.substr(0, static_cast<std::size_t>(static_cast<double>(image.file.size()) * part));

@@ -9,12 +9,12 @@
 #include "rondo/data/image/decode.h"
 #include "tests/temporary_directory.h"
 
-// The files of image_reference.json, which make_image_reference.py writes with Pillow.
+// An image of image_reference.json, which make_image_reference.py writes with Pillow.
 namespace rondo::testing {
 
 struct ReferenceImage {
   std::string name, file;
-  std::vector<int> pixels;  // of the part, colour by colour
+  std::vector<int> pixels;  // pixels of the part, colour by colour
 };
 
 struct ImageReference {

@@ -20,7 +20,7 @@ std::string big_endian(std::uint32_t value) {
           static_cast<char>(value)};
 }
 
-// Pixel p of image i is (i + p) % 256.
+// Returns an IDX file; pixel p of image i is (i + p) % 256.
 std::string idx_images(std::uint32_t count, std::uint32_t height = 4, std::uint32_t width = 3) {
   std::string file =
       std::string("\0\0\x08\x03", 4) + big_endian(count) + big_endian(height) + big_endian(width);
@@ -80,7 +80,7 @@ TEST(Idx, WithoutATestPartSomeOfTheTrainingPartIsKept) {
   const OpenedData data = open_data("auto", images, {.validation_fraction = 0.25});
   EXPECT_EQ(data.train->size(), 30);
   EXPECT_EQ(data.validation->size(), 10);
-  std::set<std::int64_t> labels;  // each image has a label of its own
+  std::set<std::int64_t> labels;  // each image has a different label
   for (const auto& part : {data.train, data.validation}) {
     for (std::int64_t i = 0; i < part->size(); ++i) {
       labels.insert(part->get(std::vector<std::int64_t>{i}).target().item<std::int64_t>());

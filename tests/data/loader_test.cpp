@@ -16,7 +16,7 @@
 namespace rondo::loader_test {
 namespace {
 
-// Samples are their own numbers; reading may fail, and the number of reads is counted.
+// A data set whose samples are their own numbers; reading may fail, and reads are counted.
 class Numbers final : public Dataset {
  public:
   explicit Numbers(std::int64_t size, std::int64_t fails_at = -1) : size_(size), fails_at_(fails_at) {}
@@ -132,7 +132,7 @@ TEST(Loader, ReadsAheadNoFurtherThanAsked) {
   }
 }
 
-// Blocks every read until it is released.
+// A data set that blocks every read until it is released.
 class Gate final : public Dataset {
  public:
   std::int64_t size() const override { return 100; }

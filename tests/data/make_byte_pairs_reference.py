@@ -36,7 +36,7 @@ def llama3():
                                   show_progress=False)
     tokenizer.train_from_iterator(TRAINING, trainer)
     document = json.loads(tokenizer.to_str())
-    # A token that no merge gives, which ignore_merges finds all the same.
+    # A token that no merge produces and that only ignore_merges finds.
     document["model"]["vocab"]["unmergeable"] = 600
     return document
 
@@ -52,7 +52,7 @@ def qwen2():
                                   show_progress=False)
     tokenizer.train_from_iterator([*TRAINING, *["\u1ec7 \uac01 \u00e9"] * 20], trainer)
     document = json.loads(tokenizer.to_str())
-    # The first stands for itself whatever follows it, as all special tokens of Qwen 2; the other is looked for after normalizing.
+    # The first is not normalized, like all special tokens of Qwen 2; the other is searched after normalizing.
     document["added_tokens"][1]["normalized"] = True
     return document
 
@@ -67,7 +67,7 @@ def llama2():
     trainer = trainers.BpeTrainer(vocab_size=800, special_tokens=special, max_token_length=12, show_progress=False)
     tokenizer.train_from_iterator([word for line in TRAINING for word in line.split("  ")], trainer)
     document = json.loads(tokenizer.to_str())
-    # Bytes are tokens, but none that a text can name.
+    # Bytes are tokens, but a text cannot name them.
     document["added_tokens"] = document["added_tokens"][:3]
     return document
 
@@ -82,7 +82,7 @@ def texts():
 
 
 def composed_texts():
-    """Texts that NFC changes: marks in any order, composed and not, blocked and excluded ones, letters of Hangul."""
+    """Returns texts that NFC changes: marks in any order, composed or not, blocked or excluded ones, and Hangul letters."""
     marks = [chr(point) for point in (0x300, 0x301, 0x308, 0x30C, 0x323, 0x327, 0x328, 0x31B, 0x334, 0x338, 0x340, 0x344, 0x345,
                                       0x35C, 0x5B4, 0x64E, 0x651, 0x93C, 0x9BE, 0x3099, 0x302A, 0x1D165, 0x1D16E, 0xE38, 0xF71)]
     others = ["a", "e", "i", "u", "A", "O", "s", "\u00ea", "\u1ea1", "\u01d5", "\u1e69", "\u212b", "\u2126", "\u0958", "\u0928",

@@ -1,7 +1,7 @@
-"""Writes what PyTorch's DistributedSampler gives for many settings; the C++ test compares with it.
+"""Writes the indices of PyTorch's DistributedSampler for many settings; the C++ test compares with them.
 
 Usage: python tests/data/make_distributed_sampler_reference.py > tests/data/distributed_sampler_reference.json
-tests/integration/data_test.py checks that the stored file is what the installed PyTorch gives.
+tests/integration/data_test.py checks that the stored file matches the installed PyTorch.
 """
 import itertools
 import json

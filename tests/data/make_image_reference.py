@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes image_reference.json: small files of all forms that Pillow writes, and what Pillow makes of a part of each. Needs Pillow.
+"""Writes image_reference.json: small files of all forms that Pillow writes, and Pillow's pixels of a part of each. Needs Pillow.
 
 Also read by tests/integration/data_test.py, which writes the files into folders and trains on them.
 """
@@ -37,7 +37,10 @@ def png_chunk(kind, content):
 
 
 def handmade_png(values, interlaced=False):
-    """A PNG file as Pillow writes none: grey or RGB of 8 or 16 bits, perhaps interlaced; each row less the one above it."""
+    """Returns a PNG file of a form that Pillow cannot write: grey or RGB of 8 or 16 bits, optionally interlaced.
+
+    Each row is stored minus the row above (filter Up).
+    """
     height, width = values.shape[:2]
     rows = b""
     for x, y, across, down in ADAM7 if interlaced else [(0, 0, 1, 1)]:
@@ -79,7 +82,7 @@ def files():
 
 def as_rgb(name, content):
     image = Image.open(io.BytesIO(content))
-    if name == "grey16.png":  # which Pillow cuts off at 255
+    if name == "grey16.png":  # Pillow clips these at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image.convert("RGB")
 

@@ -52,7 +52,7 @@ TEST(Mixture, SharesFollowTheWeightsAndEveryPassIsWhole) {
   ASSERT_EQ(mixture.size(), 100);
   EXPECT_EQ(mixture.share_of(0), 30);
   EXPECT_EQ(mixture.share_of(1), 70);
-  // Two epochs read the first part once; the second part's 140 samples are three passes and a half.
+  // Two epochs read the first part once; the second part's 140 samples are three and a half passes.
   std::vector<std::int64_t> first, second;
   for (const std::int64_t epoch : {0, 1}) {
     const Batch batch = mixture.get_at_epoch(all_of(100), epoch);
@@ -106,7 +106,7 @@ TEST(Mixture, OfOtherFormsOrWeightsIsRefused) {
   EXPECT_EQ(mixed.validation->size(), 2 * ((50 - 1) / 8));
 }
 
-// Samples in shards, as a data set says that it is read.
+// A data set in shards that defines its own reading order.
 class Shards final : public TensorDataset, public EpochOrder {
  public:
   Shards() : TensorDataset({at::arange(0, 100, at::kLong)}, {at::arange(0, 100, at::kLong)}) {}
@@ -115,7 +115,8 @@ class Shards final : public TensorDataset, public EpochOrder {
   }
 };
 
-// What readers have got of epoch 1 when each has taken `batches` batches of `size`, or all for -1.
+// Returns the samples of epoch 1 that readers have received after `batches` batches of `size` each; all of
+// them if -1.
 std::vector<std::int64_t> taken(const std::shared_ptr<const Dataset>& data, int readers, std::int64_t size,
                                 std::int64_t batches, std::int64_t done) {
   std::vector<std::int64_t> seen;
@@ -138,7 +139,7 @@ std::vector<std::int64_t> taken(const std::shared_ptr<const Dataset>& data, int 
   return seen;
 }
 
-// After every one of 50 random positions the rest is read at another world size and another batch size.
+// After each of 50 random positions, reads the rest with another world size and batch size.
 TEST(Resume, EveryRemainingSampleIsReadOnceByAnyOtherWorld) {
   const std::vector<std::shared_ptr<const Dataset>> all = {
       std::make_shared<Mixture>(std::vector{numbers(0, 60), numbers(100, 41)}, std::vector{0.8, 0.2}, 3),
@@ -171,7 +172,8 @@ TEST(EpochOrder, ShardsComeInRandomOrderAndAWindowMovesOverThem) {
   EXPECT_NE(order, sorted);
   EXPECT_EQ(order, order_of_shards(starts, 50, 8));
   EXPECT_NE(order, order_of_shards(starts, 50, 9));
-  // A sample comes no earlier than the window allows: 50 samples of one shard before the next can begin.
+  // A sample comes no earlier than the window allows: at most 50 samples of a shard are missing when the next
+  // one begins.
   std::vector<std::int64_t> shards;
   for (const std::int64_t sample : order) {
     if (std::find(shards.begin(), shards.end(), sample / 300) == shards.end()) shards.push_back(sample / 300);

@@ -38,7 +38,7 @@ TEST(OpenData, TellsTheKindFromTheContent) {
   EXPECT_EQ(open_data("auto", directory.write("table", table)).kind, "csv");
   EXPECT_EQ(open_data("text", directory.write("table", table), {.context = 16}).kind, "text") << "forced";
   EXPECT_EQ(open_data("auto", directory.path()).kind, "text");
-  // A broken table is told as such, not trained on as prose.
+  // A malformed table is reported as such instead of being used as prose.
   expect_facts(failure("auto", directory.write("broken.csv", prose)), {"broken.csv'", "line"});
 }
 
@@ -100,8 +100,8 @@ std::string damaged(std::string file, RandomStream& random) {
   return file;
 }
 
-// Either the parser accepts the file and the result is whole, or it throws a DataError; under the sanitizers
-// this is also a search for reads out of bounds.
+// The parser either accepts a file with a complete result or throws DataError. With the sanitizers, this also
+// finds out-of-bounds reads.
 class DamagedFiles : public ::testing::Test {
  protected:
   void SetUp() override { random_ = std::make_unique<RandomStream>(11); }
@@ -173,7 +173,7 @@ TEST_F(DamagedFiles, ThroughTheFrontDoor) {
   }
 }
 
-// Command lines know of no other, and of each.
+// Command lines offer exactly the existing kinds.
 TEST(DataKinds, AreAllDeclared) {
   std::vector<std::string> declared;
   for (const Declaration& entry : declared_data_kinds()) declared.push_back(entry.name);

@@ -81,7 +81,7 @@ TEST(ExactSampler, EverySampleOnceOverAllRanks) {
   EXPECT_THROW(ExactSampler(5, 3, 3), UsageError);
 }
 
-// A torch::data set whose samples are their own numbers.
+// A torch::data data set whose samples are their own numbers.
 struct Numbers : torch::data::Dataset<Numbers> {
   torch::data::Example<> get(std::size_t index) override {
     return {at::scalar_tensor(static_cast<std::int64_t>(index), at::kLong), at::scalar_tensor(0)};

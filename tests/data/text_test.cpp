@@ -22,7 +22,7 @@ std::string bytes_of(const at::Tensor& tokens) {
   return text;
 }
 
-// All samples in order: their inputs joined, with the last target at the end, are the text that is covered.
+// Returns the covered text: the inputs of all samples in order, and the last target.
 std::string covered(const Dataset& data) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(data.size()));
   std::iota(all.begin(), all.end(), 0);
@@ -91,10 +91,10 @@ TEST(Text, ValidationIsTheTail) {
   const std::string text = alphabet(1000);
   const std::string path = directory.write("a.txt", text);
   const OpenedData data = open_data("text", path, {.validation_fraction = 0.2, .context = 7});
-  // 800 bytes: 114 windows of 7 and the byte after; 200 bytes: 28 windows.
+  // 800 bytes: 114 windows of 7 and one more byte; 200 bytes: 28 windows.
   EXPECT_EQ(covered(*data.train), text.substr(0, 799));
   EXPECT_EQ(covered(*data.validation), text.substr(800, 197));
-  // A small share still gives one whole window.
+  // A small fraction still gives one whole window.
   const OpenedData small = open_data("text", path, {.validation_fraction = 0.001, .context = 7});
   EXPECT_EQ(small.validation->size(), 1);
   EXPECT_EQ(covered(*small.validation), text.substr(992));

@@ -130,7 +130,7 @@ TEST(TokenFiles, ErrorsNameTheFileThePlaceAndTheFlag) {
   const std::string large = directory.write("large.bin", stored<std::uint16_t>({1, 2, 77, 3}));
   expect_facts(message_of<DataError>([&] { open_data("tokens", large, options_of(3, 0, 50)); }),
                {"large.bin'", "offset 4", "token 77", "49"});
-  // Behind what is looked at when the file is opened.
+  // After the tokens that are checked when the file is opened.
   std::vector<std::int64_t> many(70'000, 1);
   many.back() = 77;
   const OpenedData data = open_data("tokens", directory.write("many.bin", stored<std::uint16_t>(many)),
@@ -151,7 +151,7 @@ TEST(TokenFiles, ErrorsNameTheFileThePlaceAndTheFlag) {
                {"shard_0.bin'", "38", "20", "40"});
 }
 
-// Read with the width of the flags, both files have no token beyond the vocabulary.
+// With the width of the flags, neither file has a token beyond the vocabulary.
 TEST(TokenFiles, WiderTokensAndHeadersAreNamedNotTrainedOn) {
   const TemporaryDirectory directory;
   RandomStream random(11);
@@ -170,7 +170,7 @@ TEST(TokenFiles, WiderTokensAndHeadersAreNamedNotTrainedOn) {
       directory.write("numpy.bin", "\x93NUMPY" + stored<std::uint16_t>(counted(100)).insert(0, 122, ' '));
   expect_facts(message_of<DataError>([&] { open_data("tokens", numpy, options_of(8, 0, 65'536)); }),
                {"numpy.bin'", "NumPy"});
-  // Tokens of two bytes of which many are small are no wider ones.
+  // Two-byte tokens, many of them small, are not mistaken for wider ones.
   std::vector<std::int64_t> small(3'000, 3);
   for (std::size_t i = 0; i < small.size(); i += 64) small[i + 1] = 900;
   EXPECT_EQ(open_data("tokens", directory.write("small.bin", stored<std::uint16_t>(small)), options_of(8))
@@ -195,7 +195,7 @@ TEST(TokenFiles, FlagsThatContradictTheWidthOrTheDescriptionAreRefused) {
   expect_facts(message_of<UsageError>([&] { open_data("tokens", directory / "set", options_of(8)); }),
                {"vocabulary-size 1000", "tokens.json", "300"});
   EXPECT_EQ(open_data("tokens", directory / "set", options_of(8, 0, 300)).train->size(), 6);
-  // A Mac's companion of a file is no file of tokens.
+  // A companion file of macOS is not a token file.
   directory.write("mac/train.bin", stored<std::uint16_t>(counted(40)));
   directory.write("mac/._train.bin", std::string(4096, '\x05'));
   EXPECT_EQ(open_data("tokens", directory / "mac", options_of(8)).train->size(), 4);

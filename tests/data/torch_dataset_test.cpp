@@ -15,7 +15,7 @@
 namespace rondo {
 namespace {
 
-// Sample i is {i, 2 i} with target i. Two threads in one copy at a time are noticed.
+// Sample i is {i, 2 i} with target i. Detects two threads using one copy at the same time.
 class Numbers : public torch::data::datasets::Dataset<Numbers> {
  public:
   explicit Numbers(std::optional<std::size_t> size, std::int64_t width = 2) : size_(size), width_(width) {}

@@ -52,7 +52,7 @@ TEST(TrainingSampler, CountsBatchesOfTheLongestReader) {
 }
 
 TEST(TrainingSampler, OthersReadTheRestOfAnEpochThatHasBegun) {
-  // 4 readers have done 3 batches of 5 each of 100 samples: 3, 5 or 70 readers share the rest.
+  // 4 readers have done 3 batches of 5 samples each, out of 100 samples: 3, 5 or 70 readers share the rest.
   const std::vector<std::int64_t> order = epoch_of(100, 0, 1, 2);
   const std::int64_t done = 4 * 5 * 3;
   for (const int readers : {3, 5, 70}) {
@@ -84,7 +84,7 @@ TEST(TrainingSampler, RejectsWhatCannotBe) {
 }
 
 constexpr std::int64_t kFileSamples = 61;
-const std::vector<std::int64_t> kFiles = {0, 5, 6, 20, 21, 22, 40, kFileSamples};  // of seven files
+const std::vector<std::int64_t> kFiles = {0, 5, 6, 20, 21, 22, 40, kFileSamples};  // seven files
 
 int file_of(std::int64_t sample) {
   return static_cast<int>(std::upper_bound(kFiles.begin(), kFiles.end(), sample) - kFiles.begin()) - 1;
@@ -123,7 +123,8 @@ TEST(TrainingSampler, ByFileEachReadsWholeFilesAndEverySampleIsReadOnce) {
   EXPECT_THROW(TrainingSampler(kFileSamples, {.count = 2, .by_file = true}), UsageError);
 }
 
-// Readers by file and by sample take turns within one epoch, as when a training goes on in other worlds.
+// Readers by file and by sample alternate within one epoch, like a training that is resumed with other world
+// sizes.
 TEST(TrainingSampler, OthersReadTheRestOfAnEpochThatWasReadByFile) {
   const std::vector<TrainingSampler::Done> turns = {{.samples = 4},
                                                     {.readers = 3, .samples = 5, .by_file = true},

@@ -15,7 +15,7 @@ namespace {
 using testing::expect_facts;
 using testing::message_of;
 
-// Equality with `transformers` on many texts is in tests/integration/bert_test.py.
+// tests/integration/bert_test.py compares many texts with `transformers`.
 
 const std::vector<std::string> kVocabulary = {"[PAD]", "[UNK]", "[CLS]",  "[SEP]", "[MASK]",
                                               "un",    "##aff", "##able", "the",   "a",
@@ -55,15 +55,15 @@ TEST(BertWords, AreCutAndNormalisedAsTheOriginalDoes) {
   EXPECT_EQ(words("\xC2\xBFque\xE2\x80\xA6"), (Words{"\xC2\xBF", "que", "\xE2\x80\xA6"}));
   EXPECT_EQ(words("a\xFF\xC3"
                   "b\xED\xA0\x80"),
-            (Words{"ab"}));                                                           // no UTF-8
-  EXPECT_EQ(words("\xEA\xB0\x81"), (Words{"\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"}));  // Hangul comes apart
+            (Words{"ab"}));                                                           // invalid UTF-8
+  EXPECT_EQ(words("\xEA\xB0\x81"), (Words{"\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"}));  // Hangul is decomposed
   EXPECT_EQ(words(std::string("a\0b", 3)), (Words{"ab"}));
   EXPECT_TRUE(words("").empty());
   EXPECT_TRUE(words(" \n\t").empty());
 }
 
 TEST(BertWords, DependOnNothingAround) {
-  // Words of two texts are the words of the texts with a space between, for any bytes.
+  // The words of two texts joined by a space are the words of both, for any bytes.
   RandomStream random(3);
   const auto text = [&] {
     std::string result;

@@ -46,7 +46,7 @@ TEST(ReadCluster, NamesWhatContradictsWhat) {
   EXPECT_TRUE(is_evaluator(tf_config(kCluster, "evaluator", 0)));
   EXPECT_FALSE(is_evaluator(tf_config(kCluster, "worker", 0)));
   EXPECT_FALSE(is_evaluator({}));
-  // Whether the job has one: its own role, the cluster's word, or the launcher's.
+  // Sources of an evaluator: its own role, the cluster, or the launcher.
   EXPECT_FALSE(has_evaluator(tf_config(kCluster, "worker", 0)));
   EXPECT_TRUE(has_evaluator(tf_config(kCluster, "evaluator", 0)));
   EXPECT_TRUE(has_evaluator(tf_config(kCluster + R"(,"evaluator":["f:1"])", "worker", 0)));

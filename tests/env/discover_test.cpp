@@ -113,7 +113,7 @@ TEST(Discover, ABatchScriptIsOneProcess) {
   EXPECT_EQ(discover(script).world_size, 1);
   EXPECT_EQ(tasks_without_srun(script), 4);
   EXPECT_TRUE(is_requeued_slurm_job(script));
-  // So is an interactive shell, whose step has a number of Slurm's own.
+  // Same for an interactive shell, whose step has one of Slurm's own numbers.
   script["SLURM_STEP_ID"] = "4294967290";
   EXPECT_EQ(discover(script).world_size, 1);
   script["SLURM_STEP_ID"] = "4294967291";
@@ -156,12 +156,12 @@ TEST(Discover, SlurmsListsThatContradictItsCountsAreNamed) {
                   {"SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_TASKS_PER_NODE"});
   expect_mentions(with({{"SLURM_NNODES", "2"}, {"SLURM_TASKS_PER_NODE", "2"}}),
                   {"SLURM_NNODES=2", "SLURM_TASKS_PER_NODE=2"});
-  // A step of a part of the job: its count, and the list of the job.
+  // A step on a part of the job: the step's count, and the job's list.
   EXPECT_EQ(with({{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}}), "no error");
 }
 
 TEST(Discover, ReadsOpenMpi) {
-  // Open MPI's "node rank" numbers processes of a node, not nodes.
+  // Open MPI's "node rank" numbers the processes of a node, not the nodes.
   const Identity self = discover({{"OMPI_COMM_WORLD_RANK", "1"},
                                   {"OMPI_COMM_WORLD_SIZE", "2"},
                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -180,7 +180,7 @@ TEST(Discover, ReadsOpenMpi) {
 }
 
 TEST(Discover, MpirunInsideASlurmBatchJobWins) {
-  // The SLURM_ variables are those of mpirun's daemon: one per host.
+  // The SLURM_ variables describe mpirun's daemon: one per host.
   const Identity self = discover({{"OMPI_COMM_WORLD_RANK", "5"},
                                   {"OMPI_COMM_WORLD_SIZE", "8"},
                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -212,11 +212,11 @@ TEST(Discover, ReadsKubernetesIndexedJobs) {
   EXPECT_EQ(self.rank, 2);
   EXPECT_EQ(self.node_rank, 2);
   EXPECT_EQ(self.launcher, "kubernetes");
-  // An Indexed Job alone says no world size; its index is named once.
+  // An Indexed Job alone does not provide the world size; the error names the index once.
   const std::string alone = error_of({{"JOB_COMPLETION_INDEX", "0"}});
   expect_mentions(alone, {"JOB_COMPLETION_INDEX=0", "WORLD_SIZE", "completions"});
   EXPECT_EQ(alone.find("JOB_COMPLETION_INDEX"), alone.rfind("JOB_COMPLETION_INDEX")) << alone;
-  // With several processes in a pod the index is the node's number, not the rank.
+  // With several processes per pod, the index is the node's number instead of the rank.
   const Identity second = discover({{"JOB_COMPLETION_INDEX", "1"},
                                     {"RANK", "3"},
                                     {"WORLD_SIZE", "4"},
@@ -239,7 +239,7 @@ TEST(Discover, ReadsKubeflowsPetVariables) {
   EXPECT_EQ(self.num_nodes, 3);
   EXPECT_EQ(self.master_addr, "pod-0");
   EXPECT_EQ(self.master_port, 29400);
-  // A range or a word says nothing certain.
+  // A range or a word does not determine the number of processes.
   EXPECT_EQ(discover({{"PET_NNODES", "1:4"}, {"PET_NPROC_PER_NODE", "auto"}}).world_size, 1);
   EXPECT_EQ(discover({{"PET_NNODES", "1"}}).world_size, 1);
 }
@@ -315,8 +315,7 @@ TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
                   {"TF_CONFIG", "2 tasks", "ps", "worker", "index 1"});
   expect_mentions(error(tf_config(workers + R"(,"evaluator":["f:1"])", "evaluator", 0)),
                   {"TF_CONFIG", "evaluator"});
-  // Roles that rondo does not know, of this process or of others: "workers" is a slip of the pen for
-  // "worker".
+  // Roles unknown to rondo, of this process or of others: "workers" is a typo for "worker".
   for (const std::string role : {"workers", "PS", "gardener", ""}) {
     const std::string cluster = workers + ",\"" + role + R"(":["f:1"])";
     for (const std::string& own : {role, std::string("chief"), std::string("worker")}) {
@@ -325,7 +324,7 @@ TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
     }
     expect_mentions(error(tf_config(workers, role, 0)), {"TF_CONFIG", "task.type", role, "chief"});
   }
-  // Replicas: the chief is rank 0, workers follow, and an evaluator is not one of them.
+  // Replicas: the chief is rank 0, workers follow, and an evaluator is not among them.
   const EnvironmentMap worker = tf_config(workers + R"(,"evaluator":["f:1"])", "worker", 1);
   EXPECT_EQ(error(worker), "");
   EXPECT_EQ(discover(worker).rank, 2);
@@ -333,8 +332,7 @@ TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
   EXPECT_EQ(error(tf_config(workers, "chief", 0)), "");
   EXPECT_EQ(discover(tf_config(workers, "chief", 0)).rank, 0);
   EXPECT_EQ(error(tf_config(R"("master":["a:1"],"worker":["b:1"])", "master", 0)), "");
-  // torchrun's role is the user's word; and where a launcher starts the ranks TF_CONFIG describes the
-  // launcher.
+  // torchrun's role is chosen by the user. If a launcher starts the ranks, TF_CONFIG describes the launcher.
   const EnvironmentMap torchrun = {
       {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"ROLE_NAME", "ps"}, {"TORCHELASTIC_RUN_ID", "7"}};
   EXPECT_EQ(error(torchrun), "");

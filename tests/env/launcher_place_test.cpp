@@ -12,7 +12,7 @@ namespace {
 using rondo::testing::expect_facts;
 using rondo::testing::message_of;
 
-// The second of two launchers, as srun describes it.
+// Environment of the second of two launchers under srun.
 const EnvironmentMap kSrun = {{"SLURM_PROCID", "1"},
                               {"SLURM_LOCALID", "0"},
                               {"SLURM_NODEID", "1"},
@@ -36,7 +36,7 @@ TEST(LauncherPlace, IsToldBySrun) {
   EXPECT_EQ(place->master_addr, "n1");
   EXPECT_EQ(place->run_id, "slurm-7.3");
   EXPECT_EQ(place->master_port, default_port("slurm-7.3"));
-  // Variables of a script that name the meeting place count; those that describe processes do not.
+  // MASTER_ADDR and MASTER_PORT of a script are used; variables that describe processes are not.
   const auto told = find_launcher_place(with(
       kSrun, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1234"}, {"RANK", "5"}, {"PET_NNODES", "9"}}));
   EXPECT_EQ(told->master_addr, "10.0.0.1");
@@ -54,7 +54,7 @@ TEST(LauncherPlace, IsToldByMpirunAndASliceOfTpus) {
   ASSERT_TRUE(place);
   EXPECT_EQ(place->num_nodes, 3);
   EXPECT_EQ(place->node_rank, 2);
-  EXPECT_EQ(place->master_addr, "");  // a flag may say it
+  EXPECT_EQ(place->master_addr, "");  // a flag may set it
   EXPECT_EQ(find_launcher_place(with(mpirun, {{"SLURM_JOB_NODELIST", "n[4-6]"}}))->master_addr, "n4");
   const auto slice = find_launcher_place(
       {{"TPU_WORKER_ID", "1"}, {"TPU_WORKER_HOSTNAMES", "t0,t1"}, {"TPU_TOPOLOGY", "2x2"}});
@@ -81,7 +81,7 @@ TEST(LauncherPlace, RefusesSeveralLaunchersOfAHost) {
   const EnvironmentMap two_here = {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}};
   expect_facts(message_of<UsageError>([&] { find_launcher_place(with(kSrun, two_here)); }),
                {"SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_NUM_TASKS=4", "--ntasks-per-node=1"});
-  // Another host has two.
+  // Another host has two launchers.
   const EnvironmentMap two_there = {
       {"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_STEP_TASKS_PER_NODE", "2,1"}, {"SLURM_PROCID", "2"}};
   EXPECT_THROW(find_launcher_place(with(kSrun, two_there)), UsageError);

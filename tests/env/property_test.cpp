@@ -1,4 +1,4 @@
-// Random jobs, described by random sources that agree or do not.
+// Random jobs, described by random sources that agree or contradict each other.
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
@@ -10,7 +10,7 @@
 namespace rondo::env::property_test {
 namespace {
 
-// One process of a job of equal hosts, ranks in blocks.
+// A process of a job with equal hosts and ranks in blocks.
 struct Truth {
   int nodes, per_node, node, local;
   int world() const { return nodes * per_node; }
@@ -76,7 +76,7 @@ TEST(DiscoverProperty, ConsistentSourcesAgreeWhateverIsLeftOut) {
     try {
       self = discover(environment);
     } catch (const UsageError& e) {
-      // The subset may leave out what nothing else tells; then that must be what the error says.
+      // The subset may omit a required value; the error must then say so.
       EXPECT_NE(std::string(e.what()).find("missing"), std::string::npos) << e.what();
       continue;
     }
@@ -93,7 +93,7 @@ TEST(DiscoverProperty, ConsistentSourcesAgreeWhateverIsLeftOut) {
 }
 
 TEST(DiscoverProperty, OneChangedStatementIsAnErrorThatNamesIt) {
-  // Pairs of variables that speak of the same thing.
+  // Pairs of variables with the same meaning.
   const std::vector<std::pair<std::string, std::string>> pairs = {{"RANK", "SLURM_PROCID"},
                                                                   {"RANK", "OMPI_COMM_WORLD_RANK"},
                                                                   {"OMPI_COMM_WORLD_RANK", "PMI_RANK"},
@@ -125,7 +125,7 @@ TEST(DiscoverProperty, OneChangedStatementIsAnErrorThatNamesIt) {
       EXPECT_NE(message.find(one + "=" + wrong), std::string::npos) << message;
       EXPECT_NE(message.find(other + "=" + environment[other]), std::string::npos) << message;
     }
-    // The same inside a worker of rondo run: whatever RANK and its like say wins.
+    // Same inside a worker of rondo run: RANK and the other variables of the launcher win.
     if (one == "RANK" || one == "WORLD_SIZE" || one == "LOCAL_RANK" || one == "GROUP_RANK") {
       for (const auto& [variable, value] : statements(truth)) {
         if (variable == "RANK" || variable == "WORLD_SIZE" || variable == "LOCAL_RANK") {

@@ -68,7 +68,7 @@ TEST(TpuSlice, ContradictionsNameBothSides) {
   EnvironmentMap nameless = kSlice;
   nameless.erase("TPU_WORKER_ID");
   refused(nameless, {"TPU_WORKER_HOSTNAMES", "4", "TPU_WORKER_ID"});
-  // What is not known is not judged.
+  // Unknown types are not checked.
   EXPECT_EQ(discover(with(kSlice, "TPU_ACCELERATOR_TYPE", "v99-7")).rank, 2);
 }
 

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A checkpoint of two tensors of `elements` floats, all of value `step`, and a text.
+// Saves a checkpoint of two tensors of `elements` floats, all equal to `step`, and a text file.
 fs::path save(const fs::path& root, std::int64_t step, int keep = 3, std::int64_t elements = 4) {
   CheckpointWriter writer(root, step);
   SafetensorsWriter tensors = writer.open_tensors(
@@ -85,13 +85,13 @@ TEST(CheckpointDirectory, IncompleteOnesAreNotListed) {
   EXPECT_EQ(steps(directory.path()), std::vector<std::int64_t>{1});
 }
 
-// A run that went on from an older checkpoint: what it writes is never what goes.
+// A run that continues from an older checkpoint never deletes its own new checkpoints.
 TEST(CheckpointDirectory, PruningCountsUpToTheStepThatWasWritten) {
   const TemporaryDirectory directory;
   for (const std::int64_t step : {2, 4, 10}) save(directory.path(), step, 3);
   save(directory.path(), 5, 1);
   EXPECT_EQ(names_in(directory.path()), (std::vector<std::string>{"step-00000005", "step-00000010"}));
-  // Damaged ones count as none, and go with what is older.
+  // Damaged ones do not count as kept, and are deleted with the older ones.
   fs::resize_file(save(directory.path(), 6, 2) / "model.safetensors", 20);
   save(directory.path(), 7, 2);
   EXPECT_EQ(names_in(directory.path()),
@@ -132,12 +132,12 @@ TEST(CheckpointDirectory, TheNewestIsMeantWhateverItsStateAndDamageNamesTheIntac
   ASSERT_EQ(found.passed_over.size(), 2U);
   EXPECT_EQ(found.passed_over[0].entry.step, 3);
   EXPECT_EQ(found.passed_over[1].entry.step, 2);
-  // A file of a checkpoint is as good as the checkpoint.
+  // A single file of a checkpoint is checked like the checkpoint.
   EXPECT_THROW(require_intact_if_of_checkpoint(flipped / "model.safetensors"), DataError);
   require_intact_if_of_checkpoint(intact / "model.safetensors");
   write_all(directory / "own.safetensors", "anything");
   require_intact_if_of_checkpoint(directory / "own.safetensors");
-  // None is left.
+  // No intact checkpoint is left.
   fs::remove(intact / "manifest.json");
   EXPECT_NE(testing::message_of<DataError>([&] {
               open_checkpoint(directory.path());
@@ -225,7 +225,7 @@ TEST(CheckpointDirectory, AManifestCannotPointOutside) {
   EXPECT_THROW(parse_manifest(to_text(manifest), "manifest.json"), DataError);
 }
 
-// Runs `body` in a child process; its exit status, negative for a signal.
+// Runs `body` in a child process. Returns its exit status, or the negative signal number.
 int in_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(body());
@@ -234,8 +234,8 @@ int in_child(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-// Saves a checkpoint too big for where it goes, and checks what is left. Printed text is for the person who
-// debugs.
+// Saves a checkpoint that is too big for its file system, and checks the remaining files. Output is for
+// debugging.
 int save_must_fail(const fs::path& root, const std::string& reason) {
   const auto failed = [](const std::string& why) {
     std::fprintf(stderr, "%s\n", why.c_str());
@@ -272,7 +272,8 @@ TEST(CheckpointDirectory, AFullDiskIsOneErrorAndLeavesThePreviousCheckpoint) {
 TEST(CheckpointDirectory, ARenameThatFailsIsOneErrorAndLeavesThePreviousCheckpoint) {
   const TemporaryDirectory directory;
   save(directory.path(), 1, 1);
-  OutputFile(directory / checkpoint_name(2), OutputFile::Mode::create).close();  // which no rename replaces
+  // no rename replaces a file with a directory
+  OutputFile(directory / checkpoint_name(2), OutputFile::Mode::create).close();
   testing::expect_facts(testing::message_of<Error>([&] { save(directory.path(), 2, 1); }), {"step-00000002"});
   EXPECT_EQ(names_in(directory.path()), (std::vector<std::string>{checkpoint_name(1), checkpoint_name(2)}));
   EXPECT_EQ(steps(directory.path()), std::vector<std::int64_t>{1});
@@ -290,7 +291,7 @@ TEST(CheckpointDirectory, AFileSizeLimitIsOneErrorAndLeavesThePreviousCheckpoint
             0);
 }
 
-// As save(), with a file that is linked to the checkpoint before where there is one.
+// Like save(), with a file that is linked to the previous checkpoint if there is one.
 fs::path save_linked(const fs::path& root, std::int64_t step, int keep) {
   const std::vector<float> frozen(100000, 1), trained(100000, static_cast<float>(step));
   const auto older = newest_checkpoint(root);
@@ -312,10 +313,9 @@ fs::path save_linked(const fs::path& root, std::int64_t step, int keep) {
   return writer.commit(keep);
 }
 
-// A child saves steps 1, 2, 3, ... and reports each one after commit() returned; it is killed at a random
-// moment. `make survive` has 500 of them.
-// Memory instead of a disk: a kill loses nothing that the kernel has, and the rounds are 20 times as many a
-// second.
+// A child saves steps 1, 2, 3, ... and reports each one after commit() has returned. It is killed at a random
+// time. `make survive` runs 500 kills. Uses memory instead of a disk: a kill loses no data that the kernel
+// has, and 20 times as many rounds fit in a second.
 TEST(CheckpointDirectory, SurvivesKillAtAnyMoment) {
   const TemporaryDirectory directory("/dev/shm");
   const fs::path root = directory / "checkpoints";
@@ -340,7 +340,7 @@ TEST(CheckpointDirectory, SurvivesKillAtAnyMoment) {
       }
     }
     ::close(ends[1]);
-    // The first commit of a round always happens; then the kill falls anywhere in the next saves.
+    // The first commit of a round always completes; the kill happens at any time in the next saves.
     ASSERT_EQ(::read(ends[0], &committed, sizeof committed), static_cast<ssize_t>(sizeof committed));
     const timespec moment{0, static_cast<long>(random.below(8'000'000))};
     ::ppoll(nullptr, 0, &moment, nullptr);

@@ -41,8 +41,8 @@ TEST(Comparison, HasTheCurvesOfEachRunAndWhatDiffers) {
 
 TEST(Comparison, ScalingIsThroughputPerRankNextToTheFewestRanks) {
   const TemporaryDirectory directory;
-  const RunData one = run_in(directory / "one", 3, "{}");  // 300 samples a second
-  RunData two = run_in(directory / "two", 5, "{}");        // 500
+  const RunData one = run_in(directory / "one", 3, "{}");  // 300 samples per second
+  RunData two = run_in(directory / "two", 5, "{}");        // 500 samples per second
   two.ranks = {0, 1};
   const auto document = comparison_document(std::vector{two, one});
   const auto& runs = document["comparison"]["runs"];
@@ -57,7 +57,7 @@ TEST(Comparison, NamesRunsByAsMuchOfTheirPathsAsDiffers) {
   const std::vector<RunData> runs{run_in(directory / "one/run", 3, "{}"),
                                   run_in(directory / "two/run", 3, "{}")};
   EXPECT_EQ(comparison_document(runs)["title"], "one/run, two/run");
-  const std::vector<RunData> same{runs[0], runs[0]};  // no part differs
+  const std::vector<RunData> same{runs[0], runs[0]};  // the paths are equal
   EXPECT_EQ(comparison_document(same)["comparison"]["runs"].size(), 2U);
 }
 

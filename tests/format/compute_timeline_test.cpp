@@ -16,7 +16,7 @@ TraceSpan computed(std::string name, std::int64_t begin, std::int64_t end, std::
   return event;
 }
 
-// forward 0..100 with two units, a wait between them; backward 100..200 with one.
+// forward 0..100 with two units and a wait between them; backward 100..200 with one unit.
 std::vector<TraceSpan> step() {
   std::vector<TraceSpan> events = {
       computed("backward", 100, 200),     computed("forward", 0, 100),

@@ -52,7 +52,7 @@ TEST(MetricsTail, GivesEachRowOnceWhenItsLineIsWhole) {
   EXPECT_EQ(steps_of(tail.read()), (std::vector<std::int64_t>{3, 4}));
 }
 
-// A long run's rows become fewer, in a file that takes the place of the old one.
+// A long run's rows are thinned into a new file that replaces the old one.
 TEST(MetricsTail, BeginsAgainWithAnotherFile) {
   const TemporaryDirectory directory;
   MetricsTail tail(directory / "metrics.jsonl");

@@ -37,7 +37,7 @@ TEST(Prometheus, EachFigureIsAGaugeInBaseUnits) {
   }
 }
 
-// The format asks for one TYPE line a metric, before its values.
+// The format requires one TYPE line per metric, before its values.
 TEST(Prometheus, EachMetricIsDeclaredOnce) {
   std::istringstream lines(prometheus_text(std::vector{row(0), row(1)}, {}));
   std::set<std::string> declared;

@@ -221,7 +221,7 @@ TraceSpan block_of(std::string unit, std::int64_t queued, std::int64_t begin, st
 TEST(Report, TellsTheCommunicationOfEachUnit) {
   Trace trace;
   trace.events = {{0, {"backward", Lane::compute, 0, 100, 1, {}, {}}},
-                  {0, block_of("h.1", 50, 90, 120)},  // begun in the step before
+                  {0, block_of("h.1", 50, 90, 120)},  // begun in the previous step
                   {0, {"forward", Lane::compute, 110, 200, 2, {}, {}}},
                   {0, block_of("h.1", 90, 110, 150)},
                   {0, block_of("h.0", 100, 150, 250)},
@@ -277,7 +277,7 @@ TEST(Report, DrawsMemoryOfOneStepAndThePeakByUnit) {
   EXPECT_EQ(drawn[30][0], "10 more");
 }
 
-// A file with very many categories, which rondo does not write, is drawn in time and space of its length.
+// A file with very many categories, which rondo never writes, takes time and space linear in its length.
 TEST(Report, OfVeryManyCategoriesTheRestIsOne) {
   const TemporaryDirectory directory;
   write_all(directory / "config.json", "{}");

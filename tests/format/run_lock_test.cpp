@@ -30,7 +30,7 @@ TEST(RunLock, KeepsASecondWriterOutAndNamesTheFirst) {
     EXPECT_NE(std::string(error.what()).find(run.string()), std::string::npos) << error.what();
   }
   lock.reset();
-  EXPECT_FALSE(fs::exists(run));  // nothing was put into it
+  EXPECT_FALSE(fs::exists(run));  // nothing was written into it
   fs::create_directories(run);
   std::ofstream(run / "config.json") << "{}";
   { const RunLock again(run); }
@@ -50,7 +50,7 @@ TEST(RunLock, TellsWhoReadsWhetherItIsHeld) {
   EXPECT_FALSE(RunLock::is_held(directory.path())) << "a file is left, and nobody holds it";
 }
 
-// Processes that ask, stopped at any moment for as long as it takes, keep no writer out.
+// Processes that query the lock and are stopped at any time do not block a writer.
 TEST(RunLock, WhoAsksKeepsNobodyOut) {
   const TemporaryDirectory directory;
   for (int turn = 0; turn < 50; ++turn) {
@@ -77,7 +77,7 @@ TEST(RunLock, ADeadProcessHoldsNothing) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const RunLock lock(directory.path());
-    _exit(0);  // without its destructor
+    _exit(0);  // without running the destructor
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

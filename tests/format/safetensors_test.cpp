@@ -35,7 +35,7 @@ std::string error_of(const std::string& content) {
   return "accepted";
 }
 
-// The example of the reference implementation's own tests.
+// Example from the tests of the reference implementation.
 TEST(Safetensors, ReadsTheReferenceExample) {
   const std::string content =
       "<\0\0\0\0\0\0\0{\"test\":{\"dtype\":\"I32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"s;
@@ -60,7 +60,7 @@ TEST(Safetensors, RoundTripsEveryDtypeAndShape) {
   for (const TensorEntry& tensor : std::vector(writer.order())) {
     std::vector<std::byte> data(tensor.bytes());
     for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i + tensor.name.size());
-    // In two pieces, as a writer that streams does.
+    // In two pieces, like a streaming writer.
     writer.write(tensor.name, std::span(data).first(data.size() / 2));
     writer.write(tensor.name, std::span(data).subspan(data.size() / 2));
   }
@@ -142,7 +142,7 @@ TEST(Safetensors, RejectsWhatTheFormatForbids) {
   }
 }
 
-// Whatever the bytes, the parser either accepts a file that tiles its data or throws DataError.
+// For any bytes, the parser either accepts a file whose tensors cover the data or throws DataError.
 TEST(Safetensors, SurvivesRandomDamage) {
   const std::string good =
       with_header(R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"

@@ -31,14 +31,14 @@ TEST(RankTimes, MeansCountEachStepOnce) {
   const std::vector<MetricsRow> rows{row(0, 3, 10, 2, 3), row(0, 4, 30, 2), row(1, 4, 20, 0)};
   const std::vector<RankTimes> all = rank_times(rows);
   ASSERT_EQ(all.size(), 2U);
-  EXPECT_DOUBLE_EQ(all[0].compute_ms, 15);  // three steps of 10, one of 30
+  EXPECT_DOUBLE_EQ(all[0].compute_ms, 15);  // three steps of 10 ms, one of 30 ms
   EXPECT_DOUBLE_EQ(all[0].exposed_comm_ms, 2);
   EXPECT_DOUBLE_EQ(all[0].step_ms, 17);
   EXPECT_DOUBLE_EQ(all[1].compute_ms, 20);
   EXPECT_DOUBLE_EQ(rank_times(rows, 1)[0].compute_ms, 30);
 }
 
-// The others wait for it, so the wall time of the step is the same on all: only computing tells.
+// The other ranks wait for it, so the wall time is equal on all ranks and only the compute time differs.
 TEST(Straggler, IsTheRankThatComputesLongerNotTheOneThatWaits) {
   const std::vector<MetricsRow> rows{row(0, 1, 100, 50), row(1, 1, 149, 1), row(2, 1, 102, 48)};
   const auto straggler = find_straggler(rank_times(rows));

@@ -17,7 +17,7 @@ TEST(TensorBoard, Crc32cMatchesThePublishedVectors) {
   EXPECT_EQ(crc32c(as_bytes(std::string(32, '\xff'))), 0x62A8AB43U);
 }
 
-// Splits a file of records, checking lengths.
+// Splits a file into records and checks the lengths.
 std::vector<std::string> records(const std::string& content) {
   std::vector<std::string> found;
   for (std::size_t at = 0; at < content.size();) {
@@ -79,7 +79,7 @@ TEST(TensorBoard, WritesHistogramsAsProtobufEncodesThem) {
   EXPECT_EQ(events[1].substr(events[1].size() - value.size()), value);
 }
 
-// A record as TensorFlow's own writer makes it: 12 bytes in front, 4 behind.
+// A record in TensorFlow's format: 12 bytes before the data, 4 bytes after it.
 TEST(TensorBoard, FramesAsTFRecord) {
   const std::string record = tfrecord("abc");
   ASSERT_EQ(record.size(), 19U);

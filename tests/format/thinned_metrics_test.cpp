@@ -47,7 +47,7 @@ void append_steps(ThinnedMetricsWriter& writer, std::int64_t first, std::int64_t
   }
 }
 
-// The same in one call, as rows of several steps come from other ranks.
+// Appends several steps in one call, as rows arrive from other ranks.
 void append_at_once(ThinnedMetricsWriter& writer, std::int64_t first, std::int64_t last, int ranks) {
   std::vector<std::vector<MetricsRow>> steps;
   for (std::int64_t step = first; step <= last; ++step) {
@@ -67,7 +67,7 @@ MetricsRow validation_of(std::int64_t step) {
 TEST(ThinnedMetrics, OfSeveralStepsAtOnceAreThoseOfEach) {
   const TemporaryDirectory directory;
   const auto one_by_one = directory / "one.jsonl", at_once = directory / "all.jsonl";
-  // The rows of 48 steps of two ranks: twice thinned where 32 are most.
+  // 48 rows of two ranks: thinned twice if at most 32 rows are allowed.
   for (const std::size_t most : {std::size_t{1000}, std::size_t{32}}) {
     {
       ThinnedMetricsWriter first(one_by_one, 0, false, most);
@@ -145,7 +145,7 @@ TEST(ThinnedMetrics, OfALongRunAreFewAndLoseNothingThatTheReportDraws) {
   }
 }
 
-// Of 64 ranks the file is full after a thousand steps, and no longer after any number of them.
+// With 64 ranks, the file reaches its maximum size after a thousand steps.
 TEST(ThinnedMetrics, OfManyRanksStayBelowTwoHundredMegabytes) {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory / "metrics.jsonl";
@@ -195,7 +195,7 @@ TEST(ThinnedMetrics, OfAResumedRunGoOnAtItsStep) {
   EXPECT_LE(read_metrics(file).rows.size(), 66U);
 }
 
-// Makes files grow no further than `bytes`, as on a full disk, while it lives.
+// Limits the size of files to `bytes` for the lifetime of the object, like a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -224,7 +224,7 @@ TEST(ThinnedMetrics, WhatAFullDiskRefusedIsWrittenOnceThereIsRoom) {
     append_steps(refused, 1, 10, 2);
     const auto written = std::filesystem::file_size(directory / "refused.jsonl");
     {
-      const FileSizeLimit limit(written + 100);  // within a row
+      const FileSizeLimit limit(written + 100);  // inside a row
       EXPECT_THROW(append_at_once(refused, 11, 25, 2), Error);
       EXPECT_THROW(refused.append_validation(validation_of(25)), Error);
       EXPECT_THROW(append_steps(refused, 26, 26, 2), Error);

@@ -22,7 +22,7 @@ TEST(TraceLanes, TheFirstFreeLaneOfTheRankIsTaken) {
   EXPECT_EQ(places_in_lanes(events), (std::vector<int>{0, 1, 0, 2, 1, 0, 0, 0, 1}));
 }
 
-// As many lanes as operations: looking at each of them for each would take minutes.
+// As many lanes as operations: a linear search per operation would take minutes.
 TEST(TraceLanes, OfVeryManyAtOnceEachHasItsOwn) {
   constexpr int kMany = 200'000;
   std::vector<Trace::Event> events;

@@ -24,7 +24,7 @@ TEST(Trace, PartsOfAllRanksMergeIntoOneFile) {
   EXPECT_EQ(merge_traces(directory.path()), 4U);
   EXPECT_FALSE(std::filesystem::exists(trace_part_path(directory.path(), 0)));
 
-  // What a viewer sees: a valid JSON object of complete events, pid = rank, tid = lane.
+  // The file for viewers: a valid JSON object of complete events, pid = rank, tid = lane.
   const auto json = nlohmann::json::parse(read_all(directory / "trace.json"));
   int complete = 0;
   std::set<std::string> names;
@@ -110,8 +110,8 @@ TEST(Trace, ABlockKeepsItsFigures) {
   }
 }
 
-// What the format asks for, so that a viewer draws all of it: events of one thread lie in each other or side
-// by side, and each asynchronous event that begins ends.
+// Requirements of the format, so that a viewer draws everything: events of one thread nest or do not overlap,
+// and each asynchronous event that begins also ends.
 TEST(Trace, OperationsUnderWayTogetherHaveThreadsOfTheirOwn) {
   const TemporaryDirectory directory;
   {
@@ -121,7 +121,7 @@ TEST(Trace, OperationsUnderWayTogetherHaveThreadsOfTheirOwn) {
   merge_traces(directory.path());
   const auto json = nlohmann::json::parse(read_all(directory / "trace.json"));
   std::map<int, double> busy_until;
-  std::map<std::string, std::string> queue;  // by number, what came last
+  std::map<std::string, std::string> queue;  // last phase, by number
   std::set<int> named;
   for (const auto& event : json["traceEvents"]) {
     const std::string phase = event["ph"];
@@ -203,7 +203,7 @@ TEST(Trace, CountersAreKeptWithTheirStepsThroughMerging) {
             (std::vector<std::pair<std::string, std::uint64_t>>{{"parameters", 100}, {"activations", 51}}));
   EXPECT_EQ(trace.counters[2].counter.step, std::nullopt);
 
-  // What a viewer sees: only values among the arguments.
+  // Viewers expect only values among the arguments.
   const auto json = nlohmann::json::parse(read_all(directory / "trace.json"));
   for (const auto& event : json["traceEvents"]) {
     if (event["ph"] == "C") {

@@ -21,7 +21,7 @@ NoticeLimits soon() { return {Deadline::after(std::chrono::minutes(1)), {}}; }
 TEST(EndNotice, IsToldToEverybodyWhoAsks) {
   const int port = launch::find_free_port();
   const auto ask = [&] { return wait_for_notice("127.0.0.1", port, soon().deadline); };
-  auto before = std::async(std::launch::async, ask);  // may well ask before anybody listens
+  auto before = std::async(std::launch::async, ask);  // starts before anything listens, in most runs
   auto another = std::async(std::launch::async, ask);
   serve_notice("127.0.0.1", port, "", "rank 1 on host a was killed\nby SIGKILL", /*readers=*/2, soon());
   EXPECT_EQ(before.get(), "rank 1 on host a was killed by SIGKILL");
@@ -45,7 +45,7 @@ TEST(EndNotice, EndsWhenItIsInterrupted) {
   serve_notice("127.0.0.1", port, "", "text", /*readers=*/1, limits);
 }
 
-// Something else listens where a store or a launcher is expected.
+// Another program listens where a store or a launcher is expected.
 TEST(EndNotice, TakesNoAnswerOfAnother) {
   const int port = launch::find_free_port();
   auto store =

@@ -12,7 +12,7 @@
 namespace rondo::launch::failure_test {
 namespace {
 
-// Workers that ended in the order of `ends`, 10 ms apart.
+// Exits of workers in the order of `ends`, 10 ms apart.
 struct Ended {
   int rank;
   int exit_code;
@@ -69,7 +69,7 @@ TEST(RootCause, ANoteOfAnEarlierFailureCounts) {
   EXPECT_EQ(root_cause(end, specs), std::size_t{1});
 }
 
-// Rank 1 is killed. The launcher is busy and hears of it only after rank 0 has written down that it is gone.
+// Rank 1 is killed. The busy launcher learns of it only after rank 0 has recorded the loss of its peer.
 TEST(RootCause, ANoteOfALostPeerIsNoEarlierFailure) {
   AttemptEnd end = attempt({{1, 0, SIGKILL}, {0, 1, 0}});
   std::vector<WorkerSpec> specs(2);

@@ -12,7 +12,7 @@
 namespace rondo::launch::output_test {
 namespace {
 
-// A worker's stream and the console it is shown on, both pipes of this test.
+// A worker's stream and the console that shows it, both pipes of this test.
 class Output : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -24,7 +24,8 @@ class Output : public ::testing::Test {
     output_ = std::make_unique<WorkerOutput>(loop_, std::move(stream_.read_end), std::move(targets));
   }
 
-  // Writes whole lines of `text` until the console is full and the worker pauses; returns how many.
+  // Writes whole lines of `text` until the console is full and the worker is paused. Returns the number of
+  // lines.
   std::size_t write_until_paused(const std::string& text) {
     set_nonblocking(stream_.write_end.number());
     std::size_t written = 0;
@@ -104,7 +105,7 @@ TEST_F(Output, TheTailIsBounded) {
 }
 
 TEST_F(Output, ASlowReaderPausesTheWorkerAndLosesNothing) {
-  // Far more than the console keeps: the worker's pipe must fill up.
+  // Far more than the console buffers: the worker's pipe must fill up.
   const std::string text = std::string(999, 'y') + "\n";
   const std::size_t written = write_until_paused(text);
   stream_.write_end.reset();

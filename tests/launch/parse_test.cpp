@@ -107,7 +107,7 @@ TEST(CpuQuota, OfVersion1IsThatOfTheCpuController) {
   EXPECT_FALSE(cpu_quota(root / "nowhere"));
 }
 
-// Four cores of two threads on two nodes.
+// Four cores with two threads each on two nodes.
 const CpuLayout kTwoNodes = {{{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {{0, 1, 4, 5}, {2, 3, 6, 7}}};
 using Bound = std::vector<std::vector<int>>;
 

@@ -13,7 +13,7 @@
 namespace rondo::launch::port_test {
 namespace {
 
-// As servers do it, on a port that an earlier connection has left behind (TIME_WAIT), too.
+// Listens like a server, even on a port in TIME_WAIT.
 Descriptor listen_on_loopback(int port) {
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that is TMPDIR for the life of the object.
+// A folder that is TMPDIR for the lifetime of the object.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -69,7 +69,7 @@ TEST(ScratchDirectory, WhatTheDeadLeftIsRemoved) {
 TEST(ScratchDirectory, WhatTheLivingHaveIsLeft) {
   const ScratchFolder folder;
   const fs::path theirs = folder.add_folder("rondo-run-living");
-  // A lock of another opening of the directory, as another process has it.
+  // A lock through another open of the directory, like that of another process.
   const Descriptor lock(open(theirs.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(flock(lock.number(), LOCK_EX | LOCK_NB), 0);
   const ScratchDirectory first = ScratchDirectory::create();

@@ -23,7 +23,7 @@
 namespace rondo::spawn_test {
 namespace {
 
-// Memory that forked processes share with this test.
+// Memory shared with forked processes.
 struct Shared {
   std::atomic<int> started{0};
   std::atomic<pid_t> pids[16] = {};
@@ -40,7 +40,7 @@ class Spawn : public ::testing::Test {
 
   void note_pid() const { shared_->pids[shared_->started++] = getpid(); }
 
-  // No process that noted its pid is left, zombies aside.
+  // Expects that all processes that noted their pid have exited or are zombies.
   void expect_all_gone() const {
     const Deadline deadline = Deadline::after(std::chrono::seconds(60));
     for (const auto& pid : shared_->pids) {
@@ -80,7 +80,7 @@ TEST_F(Spawn, TheRootCauseIsThrown) {
     FAIL() << "no error";
   } catch (const Error& error) {
     const std::string message = error.what();
-    // The exit code of the first, and by which signal the others were stopped.
+    // The exit code of the first failure, and the signal that stopped the others.
     testing::expect_facts(message, {"rank 1", "the file is empty", "code 1", "rank 0", "rank 2", "SIGTERM"});
   }
   expect_all_gone();
@@ -136,7 +136,7 @@ TEST_F(Spawn, NothingSurvivesTheKillOfTheProgram) {
   expect_all_gone();
 }
 
-// Calls `body` in a process of its own, with an end at last. Its exit code, or 128 + signal.
+// Calls `body` in a separate process with a time limit. Returns its exit code, or 128 + signal.
 int in_a_program(const std::function<int()>& body) {
   const pid_t program = fork();
   if (program == 0) {
@@ -148,7 +148,7 @@ int in_a_program(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// As daemons do it for their children, which inherit it.
+// Daemons ignore SIGCHLD, and their children inherit this.
 TEST_F(Spawn, GetsTheRanksEndsWhereSigchldIsIgnored) {
   const int code = in_a_program([] {
     std::signal(SIGCHLD, SIG_IGN);
@@ -165,7 +165,7 @@ TEST_F(Spawn, GetsTheRanksEndsWhereSigchldIsIgnored) {
     } catch (const Error& error) {
       message = error.what();
     }
-    // As it was: what ends leaves no zombie, and what ended meanwhile has left none.
+    // Restored: exiting children leave no zombies, also those that exited meanwhile.
     struct sigaction after {};
     sigaction(SIGCHLD, nullptr, &after);
     const bool no_zombie = waitpid(other, nullptr, 0) < 0;
@@ -176,7 +176,7 @@ TEST_F(Spawn, GetsTheRanksEndsWhereSigchldIsIgnored) {
   EXPECT_EQ(code, 0);
 }
 
-// The first thread has SIGCHLD not blocked, and may be given it.
+// The first thread does not block SIGCHLD and may receive it.
 TEST_F(Spawn, ReturnsWhereAnotherThreadMayTakeSigchld) {
   const int code = in_a_program([] {
     std::jthread([] { spawn([](int) {}, 2); }).join();
@@ -196,7 +196,7 @@ TEST(ProcessTree, KillsAForkingFamily) {
     for (int i = 0; i < 3; ++i) {
       if (fork() != 0) continue;
       setsid();
-      if (fork() != 0) _exit(0);  // its child is an orphan now
+      if (fork() != 0) _exit(0);  // its child becomes an orphan
       while (true) pause();
     }
     const bool all = launch::kill_descendants(Deadline::after(std::chrono::seconds(60)));

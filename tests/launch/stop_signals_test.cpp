@@ -55,7 +55,7 @@ TEST(StopSignals, AreHeldOnlyForProgramsThatReleaseThem) {
     command.insert(command.end(), arguments.begin(), arguments.end());
     return launch::releases_signals(command);
   };
-  // The programs lie where this test does.
+  // The programs are in this test's folder.
   if (!std::filesystem::exists(own + "/rondo-train"))
     GTEST_SKIP() << "rondo-train is not built beside this test";
   EXPECT_TRUE(with_program("rondo-train", {"--data", "x"}));

@@ -22,7 +22,7 @@
 namespace rondo::launch::supervisor_test {
 namespace {
 
-// Memory that forked processes share with this test.
+// Memory shared with forked processes.
 struct Flags {
   std::atomic<bool> failed_once{false};
   std::atomic<bool> ready{false};
@@ -38,8 +38,8 @@ class Supervisor : public ::testing::Test {
   }
   void TearDown() override { munmap(flags_, sizeof(Flags)); }
 
-  // supervise() in a process of its own, as it wants it. Returns what `judge` says of the end, below 100.
-  // What it shows goes to the file `console`, where one is named.
+  // Calls supervise() in a separate process, as it requires. Returns the result of `judge` for the end, below
+  // 100. Output goes to the file `console` if it is given.
   static int supervised(const std::vector<WorkerSpec>& specs,
                         const std::function<int(const AttemptEnd&)>& judge, const std::string& console = "",
                         const SupervisorOptions& options = {}) {
@@ -64,7 +64,7 @@ TEST_F(Supervisor, TellsOfTheProcessesThatAreNotStartedAgain) {
   const EndedWorkersFile file(3);
   SupervisorOptions options;
   options.on_end = [&](int rank) { file.note(rank); };
-  // Rank 0 ends when the others have, and finds what it needs in the file.
+  // Rank 0 exits after the others, when it finds them in the file.
   specs[0].function = [&] {
     const env::EndedWorkers ended(file.path());
     while (!ended.any_of(1, 1)) usleep(100);
@@ -79,7 +79,7 @@ TEST_F(Supervisor, TellsOfTheProcessesThatAreNotStartedAgain) {
     return ended.any_of(2, 1) ? 1 : 0;
   };
   specs[3].policy = {.on_failure = OnFailure::go_on};
-  specs[3].function = [] { return 1; };  // none of the workers, as an evaluator
+  specs[3].function = [] { return 1; };  // not a worker, like an evaluator
   const int code = supervised(
       specs,
       [&](const AttemptEnd& end) {
@@ -97,7 +97,7 @@ TEST_F(Supervisor, KillsAWorkerThatIsSuspendedForLongerThanOthersWait) {
     return 0;
   };
   specs[1].rank = 1;
-  specs[1].function = [this] {  // it saves its state when it is told to end
+  specs[1].function = [this] {  // it saves its state on SIGTERM
     std::signal(SIGTERM, [](int) { _exit(3); });
     flags_->ready = true;
     while (true) pause();
@@ -188,7 +188,7 @@ TEST_F(Supervisor, KeepsTheLogOfTheStartThatFailed) {
   }
 }
 
-// Also where the end of the stream never comes: a process that is none of the job's holds it.
+// Even if the stream never ends, because a process outside the job holds it open.
 TEST_F(Supervisor, ShowsTheLastWordsOfTheStartThatFailed) {
   const TemporaryDirectory directory;
   const std::string console = directory / "console";

@@ -24,7 +24,7 @@ std::vector<FileOption> json(std::string_view text) {
   return parse_config(text, "run.json", ConfigFormat::json, is_model_config);
 }
 
-// Returns the message of the error that `read` throws; empty when there is none.
+// Returns the message of the error that `read` throws; empty if there is none.
 template <class Read>
 std::string error_of(const Read& read) {
   try {
@@ -228,7 +228,7 @@ TEST(ConfigFile, NamesFilesThatCannotBeRead) {
   EXPECT_NE(error("large.toml").find("large.toml"), std::string::npos);
 }
 
-// Damaged by chance: what is read or refused, with a line that the text has.
+// Random damage: every text is read or refused, and reported lines exist in the text.
 TEST(ConfigFile, SurvivesDamage) {
   const std::string texts[] = {
       "a = \"x\\u00e4\"\n[b]\nc = [1, 2.5, 'y']\nd = {e = true, f = -1e-3}\n# end\n[model_config]\nlayers = "

@@ -115,7 +115,7 @@ TEST(Declaration, OptionsOfOthersAreRefusedByName) {
   EXPECT_EQ(find_declaration(entries, "well")->name, "deep");
   EXPECT_EQ(find_declaration(entries, "high"), nullptr);
   EXPECT_EQ(takers_of(entries, "share"), (std::vector<std::string>{"deep", "flat"}));
-  // Nobody's, its own, and another's that says what is the default.
+  // An unknown option, its own option, and another entry's option with its default value.
   refuse_options_of_others(entries, wide, "form", "wide", {{"speed", "1"}, {"width", "3"}, {"depth", "2"}});
   try {
     refuse_options_of_others(entries, wide, "form", "wide", {{"share", "0.5"}});

@@ -78,7 +78,7 @@ TEST(Cluster, TrainsAcrossServersAndShards) {
   chief.leave();
 }
 
-// The chief trains alone in each mode, though there are to be `workers`, and all ends by itself.
+// Trains the chief alone in each mode, although `workers` are expected, until everything ends by itself.
 void train_without_the_others(const ServiceOptions& service, std::uint32_t workers) {
   for (const ServerOptions& mode : {ServerOptions{.mode = Mode::async}, ServerOptions{.mode = Mode::sync},
                                     ServerOptions{.mode = Mode::sync, .backup_workers = 1},
@@ -102,7 +102,7 @@ void train_without_the_others(const ServiceOptions& service, std::uint32_t worke
   }
 }
 
-// The launcher's file: `processes` worker processes, of which those of `ended` have ended.
+// Creates the launcher's file of `processes` worker processes, of which those in `ended` have exited.
 std::string file_of_ended(const TemporaryDirectory& directory, std::size_t processes,
                           const std::vector<std::size_t>& ended) {
   std::string bytes(processes, '\0');
@@ -117,7 +117,7 @@ TEST(Cluster, DoesNotWaitForAWorkerThatEndedBeforeItCame) {
   train_without_the_others({.ended_workers = file_of_ended(directory, 2, {1})}, 2);
 }
 
-// The group is one worker: any process of it has ended.
+// A group is one worker: it is lost when any of its processes has exited.
 TEST(Cluster, DoesNotWaitForAGroupOfWhichAProcessEndedBeforeItCame) {
   const TemporaryDirectory directory;
   train_without_the_others({.ended_workers = file_of_ended(directory, 6, {5}), .worker_processes = 6}, 2);
@@ -222,7 +222,7 @@ TEST(Cluster, CountsTheStepsOfAWorkerThatIsKilledAndTakesItBack) {
     raise(SIGKILL);
   }
   waitpid(child, nullptr, 0);
-  // Nobody waits for it.
+  // No worker waits for it.
   for (std::uint64_t step = 0; step < 5; ++step) {
     chief.begin_step(step);
     chief.end_step(1);
@@ -312,7 +312,7 @@ TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
     }
     chief.flush(limit);
     if (step_of_other.joinable()) step_of_other.join();
-    // The whole step counts, as if nothing had been.
+    // The whole step counts, as if nothing had happened.
     Values bias(3), weight(30);
     chief.pull(2, bias, limit);
     chief.pull(0, weight, limit);
@@ -331,7 +331,7 @@ TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
   }
 }
 
-// Its step counts with that of the other, not in place of it.
+// Its step counts together with that of the other worker, not instead of it.
 TEST(Service, CountsTheSynchronousStepOfAWorkerThatIsSilentWhileItWaits) {
   const ServerOptions options{.mode = Mode::sync, .workers = 2};
   const Servers servers(1, "", std::chrono::milliseconds(500));
@@ -364,7 +364,7 @@ TEST(Service, CountsTheSynchronousStepOfAWorkerThatIsSilentWhileItWaits) {
   }
 }
 
-// What a worker that was started again pushed before is gone, and counted.
+// Pushes from before a worker's restart are discarded and counted.
 TEST(Service, CountsTheWaitingStepOfAWorkerThatStartsAnewAsLost) {
   const ServerOptions options{.mode = Mode::sync, .workers = 2};
   const Servers servers(1);
@@ -393,7 +393,7 @@ TEST(Service, KeepsAWorkerAtRestThatWasSilent) {
   EXPECT_EQ(chief.figures().workers[0].phase, WorkerPhase::resting);
 }
 
-// Entries of one worker without end.
+// An endless queue of one worker's entries.
 class EndlessQueue {
  public:
   EndlessQueue(const SharedMemory& file, std::size_t worker)
@@ -412,7 +412,7 @@ class EndlessQueue {
   WorkerState& state_;
 };
 
-// A server that is slower than its workers never has empty queues.
+// The queues of a server that is slower than its workers are never empty.
 TEST(Service, TakesAWorkerBackWhileOthersPushWithoutPause) {
   const SharedMemory held = SharedMemory::create("held", KiB(4));
   ASSERT_EQ(ftruncate(held.descriptor(), 0), 0);
@@ -429,7 +429,7 @@ TEST(Service, TakesAWorkerBackWhileOthersPushWithoutPause) {
   EXPECT_EQ(chief.figures().workers[2].returns, 10U);
 }
 
-// A server as a process that is killed.
+// The server is a process that is killed.
 TEST(Cluster, WaitsNotForEverForOthersOfAServerThatIsGone) {
   const JobSecret secret = JobSecret::make();
   int ends[2];
@@ -455,7 +455,7 @@ TEST(Cluster, WaitsNotForEverForOthersOfAServerThatIsGone) {
   expect_facts(message_of<TimeoutError>([&] { chief.wait_for_others(); }), {"server 0", "worker 0"});
 }
 
-// Whatever bytes come, a server answers and goes on.
+// A server answers arbitrary bytes and continues.
 TEST(Service, TrustsNoRequest) {
   const Servers servers(1);
   Cluster chief(servers.options(0, {.workers = 2}), servers.secret, kVariables);

@@ -24,14 +24,14 @@ using testing::message_of;
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
-// The environments of a chief and of workers, as `rondo run --workers N` gives them.
+// The environments of a chief and workers under `rondo run --workers N`.
 class Job {
  public:
   explicit Job(int workers) {
     const control::JobSecret secret = control::JobSecret::make();
     std::ofstream(secret_) << secret.text();
     std::filesystem::permissions(secret_, std::filesystem::perms::owner_read);
-    std::deque<control::Listener> ports;  // free ones, as long as they live
+    std::deque<control::Listener> ports;  // free while these objects live
     std::string addresses;
     for (int worker = 0; worker < workers; ++worker) {
       ports.emplace_back("127.0.0.1:0", secret);
@@ -65,7 +65,7 @@ const RemoteFunctions kFunctions = {{"double", [](const std::string& text) { ret
                                        return std::string();
                                      }}};
 
-// Calls functions in a process of its own, which ends with 0 when the chief has told it so.
+// Runs a worker in a separate process, which exits with 0 when the chief tells it to end.
 pid_t start_worker(const Job& job, int worker) {
   const pid_t process = fork();
   if (process != 0) return process;
@@ -121,7 +121,7 @@ TEST(Coordinate, AWorkerInALongFunctionIsToldToEndAfterIt) {
   const auto fails = [&](Coordinator& coordinator) {
     coordinator.schedule("wait", directory.path().string());
     wait_for(directory / "begun");
-    // Longer than workers that are idle are waited for.
+    // Longer than the wait for idle workers.
     go = std::jthread([&] {
       usleep(500'000);
       std::ofstream(directory / "go");

@@ -29,7 +29,7 @@ RemoteFunctions functions() {
   return {{"double", [](const std::string& text) { return text + text; }},
           {"add", [sum](const std::string& text) { return std::to_string(*sum += std::stoi(text)); }},
           {"fail", [](const std::string& text) -> std::string { throw Error("cannot " + text); }},
-          // Its first worker is killed by it.
+          // Kills its first worker.
           {"die once", [](const std::string& file) {
              const int made = open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
              if (made >= 0) raise(SIGKILL);
@@ -37,7 +37,7 @@ RemoteFunctions functions() {
            }}};
 }
 
-// Workers as processes, forked before threads are there.
+// Workers as processes, forked before any threads exist.
 class Workers {
  public:
   Workers(const std::string& address, const std::string& secret, int count) {
@@ -74,7 +74,7 @@ TEST(Coordinator, GivesWhatFunctionsReturn) {
   coordinator.join();
   EXPECT_TRUE(coordinator.done());
   for (int i = 0; i < 200; ++i) EXPECT_EQ(values[i].fetch(soon()), std::to_string(i) + std::to_string(i));
-  // What a function keeps is its worker's own.
+  // Functions keep state per worker.
   EXPECT_GT(std::stoi(coordinator.schedule("add", "5").fetch(soon())), 4);
 }
 
@@ -109,15 +109,14 @@ TEST(Coordinator, GivesTheFunctionOfALostWorkerToAnother) {
   EXPECT_EQ(coordinator.schedule("double", "b").fetch(soon()), "bb");
 }
 
-// A worker of another host, whose messages the test sends. Returns the answer: an order, and the number of a
-// call.
+// A worker of another host, simulated by the test's messages.
 class DistantWorker {
  public:
   DistantWorker(const std::string& address, const std::string& secret, std::uint32_t number)
       : number_(number),
         connection_(address, JobSecret::parse(secret, "test"), "a worker", "the coordinator") {}
 
-  // 0: the order to wait.
+  // Sends a report. Returns the number of the next call, or 0 for an instruction to wait.
   std::uint64_t report(std::uint64_t finished, const std::string& result) {
     control::MessageWriter writer;
     writer.number(std::uint32_t{0x72636f31})
@@ -156,14 +155,14 @@ TEST(Coordinator, TakesTheResultOfAFunctionThatKeptItsWorkerSilent) {
   ASSERT_EQ(slow.report(1, "done"), 2U);
   while (other.report(0, "") != 2 && !limit.passed()) std::this_thread::yield();
   ASSERT_FALSE(limit.passed());
-  // Now another worker has it, and is behind.
+  // Another worker has the call now and finishes later.
   EXPECT_EQ(slow.report(2, "first"), 0U);
   EXPECT_EQ(second.fetch(soon()), "first");
   coordinator.join();
   EXPECT_EQ(other.report(2, "later"), 0U);
   EXPECT_EQ(second.fetch(soon()), "first");
 
-  // Nobody has what was never given to it.
+  // A result for a call that was never given to the worker is ignored.
   const RemoteValue third = coordinator.schedule("long", "");
   EXPECT_EQ(slow.report(3, "of another coordinator"), 3U);
   EXPECT_FALSE(third.is_ready());
@@ -179,7 +178,7 @@ TEST(Coordinator, BoundsItsQueue) {
   Coordinator coordinator(secret, {.longest_queue = 4});
   const Workers workers(coordinator.address(), secret, 1);
   std::vector<RemoteValue> values;
-  for (int i = 0; i < 40; ++i) values.push_back(coordinator.schedule("double", "z"));  // waits now and then
+  for (int i = 0; i < 40; ++i) values.push_back(coordinator.schedule("double", "z"));  // blocks sometimes
   coordinator.join();
   EXPECT_EQ(values.back().fetch(soon()), "zz");
 }

@@ -30,7 +30,7 @@ TEST(Partitioner, HasTheShardsOfTensorFlow) {
   EXPECT_EQ(shards("max-size:4", 6, 1), 6U);
   EXPECT_EQ(shards("max-size:4:2", 6, 1), 2U);
   EXPECT_EQ(shards("max-size:1024", 6, 1), 1U);
-  EXPECT_EQ(shards("max-size:8", 3, 100), 3U);  // a row is the least
+  EXPECT_EQ(shards("max-size:8", 3, 100), 3U);  // a shard has at least one row
 }
 
 TEST(Partitioner, RefusesZeroShardsAndWhatIsNoPartitioner) {

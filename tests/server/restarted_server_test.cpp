@@ -1,4 +1,4 @@
-// A server that is killed and started again with the memory of the one before it.
+// A server that is killed and restarted with the memory of the previous one.
 #include "rondo/server/cluster.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using server::tests::greet;
 using server::tests::kVariables;
 using server::tests::sgd;
 
-// A server as a process, killed and started again with the same memory at the same address.
+// A server process that is killed and restarted with the same memory at the same address.
 class KilledServer {
  public:
   explicit KilledServer(Duration silence = std::chrono::minutes(1)) : silence_(silence) {
@@ -44,7 +44,7 @@ class KilledServer {
     start();
   }
 
-  // After the chief's hello.
+  // Returns the memory; valid after the chief's hello.
   ServerMemory memory() const {
     return ServerMemory::open(std::make_shared<SharedMemory>(SharedMemory::adopt(file_.descriptor())));
   }
@@ -99,7 +99,7 @@ void wait_until(const Is& is) {
   }
 }
 
-// What was pushed before the kill waits in the queues of two workers.
+// Pushes from before the kill wait in the queues of two workers.
 TEST(Service, GoesOnWithPushesOfOtherHostsThatWereNotApplied) {
   const Deadline limit = Deadline::after(std::chrono::minutes(2));
   const ServerOptions options{.workers = 2};
@@ -126,7 +126,7 @@ TEST(Service, GoesOnWithPushesOfOtherHostsThatWereNotApplied) {
   EXPECT_EQ(bias, (Values{-1, -2, -1}));
 }
 
-// A push and the end of a step whose answers end with the server are asked for again.
+// A push and the end of a step are requested again after their answers were lost with the server.
 TEST(Service, DoesOnceWhatTheServerBeforeItDid) {
   const Deadline limit = Deadline::after(std::chrono::minutes(2));
   for (const Mode mode : {Mode::async, Mode::sync}) {
@@ -165,7 +165,7 @@ TEST(Service, DoesOnceWhatTheServerBeforeItDid) {
   }
 }
 
-// Lost to the server that was killed, heard by the next one.
+// The killed server declared the worker lost; the next one hears it.
 TEST(Service, TakesBackAWorkerThatTheServerBeforeItTookForLost) {
   const Deadline limit = Deadline::after(std::chrono::minutes(2));
   for (const Mode mode : {Mode::async, Mode::sync, Mode::ssp}) {

@@ -24,7 +24,7 @@ inline server::LocalLink link_of(const server::ServerMemory& memory, std::size_t
   return {memory, worker, "worker " + std::to_string(worker), "server 0"};
 }
 
-// A server as a thread, for as long as the object lives.
+// A server thread for the lifetime of the object.
 class ServerThread {
  public:
   explicit ServerThread(const server::ServerMemory& memory)

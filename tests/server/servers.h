@@ -37,7 +37,7 @@ class Servers {
     return {.addresses = addresses, .worker = worker, .server = server, .timeout = std::chrono::seconds(60)};
   }
 
-  // By themselves.
+  // Returns whether all servers end by themselves.
   bool all_end() const {
     const Deadline limit = Deadline::after(std::chrono::seconds(60));
     while (ended_ < services_.size() && !limit.passed()) std::this_thread::yield();
@@ -62,7 +62,7 @@ inline Entry sgd(double rate) {
 inline const std::vector<VariableSpec> kVariables = {
     {"weight", 10, 3, false}, {"table", 100, 4, true}, {"bias", 3, 1, false}};
 
-// A worker whose hello to a server comes from another host.
+// Connects a worker that claims to be on another host.
 inline std::shared_ptr<Asker> greet(std::unique_ptr<control::Connection> connection, std::uint32_t worker,
                                     const ServerOptions& options) {
   auto asker = std::make_shared<Asker>(std::move(connection), worker, str("worker ", worker));
@@ -87,7 +87,7 @@ inline std::shared_ptr<Asker> meet_from_another_host(const Servers& servers, std
                worker, options);
 }
 
-// What `seen` knows of a worker once it is lost.
+// Waits until a worker is lost; returns its figures as `seen` reports them.
 inline WorkerFigures lost_worker(Cluster& seen, std::size_t worker) {
   const Deadline limit = Deadline::after(std::chrono::seconds(60));
   while (seen.figures().workers[worker].phase != WorkerPhase::lost && !limit.passed())

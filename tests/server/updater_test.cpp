@@ -54,8 +54,7 @@ TEST(Updater, AppliesADensePushBeforeItsWorkerPullsAgain) {
   }
 }
 
-// A worker's ring has room for a step of as many variables as there are, of which nothing is applied before
-// its end.
+// A worker's ring has space for a step of all variables, none of which is applied before the end of the step.
 TEST(Updater, AppliesASynchronousStepOfAnyNumberOfVariables) {
   for (const std::size_t count : {1, 7, 8, 9, 16, 20, 24, 25, 32, 47, 56, 64, 100, 120, 121}) {
     std::vector<VariableSpec> variables;
@@ -110,8 +109,8 @@ TEST(Updater, TouchesRowsOfALargeTableWithoutAPageFault) {
   link.push_rows(0, rows, gradients.data(), sgd(1), soon());
   const auto before = faults();
   EXPECT_TRUE(updater.run_once());
-  // Each row lies on a page of its own, that nobody has touched. The address sanitizer touches a byte of its
-  // own for each eight.
+  // Each row is on a separate, untouched page. The address sanitizer touches one shadow byte for every eight
+  // bytes.
 #ifdef __SANITIZE_ADDRESS__
   const long of_sanitizer = 1000 * 97 * 64 * 4 / 8 / 4096;
 #else
@@ -150,7 +149,7 @@ TEST(Updater, RefusesAnotherOptimizerAndRatesThatCannotBe) {
   EXPECT_THROW(link.push_rows(1, std::vector<std::uint64_t>{1}, Values{1}.data(), decay, soon()), UsageError);
 }
 
-// Also when neither of the first pushes is applied yet.
+// Even if neither of the first pushes is applied yet.
 TEST(Updater, RefusesAnotherOptimizerBeforeTheFirstPushIsApplied) {
   for (const Mode mode : {Mode::async, Mode::sync}) {
     const ServerMemory memory = make_memory({{"w", 3, 1, false}}, {.mode = mode, .workers = 2});
@@ -167,7 +166,7 @@ TEST(Updater, RefusesAnotherOptimizerBeforeTheFirstPushIsApplied) {
   }
 }
 
-// It takes momentum on later than its first push; what its checkpoint brought stays.
+// Momentum starts after the first push; state restored from a checkpoint is kept.
 TEST(Updater, PreparesWhatAnOptimizerKeepsWhenItIsFirstNeeded) {
   const ServerMemory memory = make_memory({{"w", 1, 1, false}, {"a", 1, 1, false}}, {});
   const ServerThread server(memory);
@@ -189,7 +188,7 @@ TEST(Updater, PreparesWhatAnOptimizerKeepsWhenItIsFirstNeeded) {
   EXPECT_EQ(*memory.slot(1, 0), 4.0F);
 }
 
-// What the server has of a worker of another host ends with it; the entries do not.
+// The server's link for a worker of another host ends with the server; the entries do not.
 TEST(LocalLink, KnowsWhatWasPushedThroughTheOneBefore) {
   const ServerMemory memory =
       make_memory({{"w", 1, 1, false}, {"v", 1, 1, false}}, {.mode = Mode::sync, .workers = 1});
@@ -201,7 +200,7 @@ TEST(LocalLink, KnowsWhatWasPushedThroughTheOneBefore) {
   LocalLink link = link_of(memory, 0);
   EXPECT_FALSE(link.takes_push(0));
   EXPECT_FALSE(link.begin_request(7));
-  // The rest of the step is taken: the first part waits for its end.
+  // The rest of the step is accepted: the first part waits for the end of the step.
   EXPECT_TRUE(link.takes_push(1));
   EXPECT_TRUE(link.begin_request(8));
   link.push(1, Values{2}, sgd(1), soon());
@@ -264,7 +263,7 @@ TEST(Updater, WaitsForTheOthersWhereALostWorkerHasPushedItsWholeStep) {
   EXPECT_TRUE(updater.run_once());
   EXPECT_EQ(pulled(live, 0, 1), Values{-2});
   EXPECT_EQ(live.figures().workers[1].late, 0U);
-  // Then it is waited for no longer.
+  // Afterwards it is no longer waited for.
   live.push(0, Values{1}, sgd(1), soon());
   live.end_step(1, 1, soon());
   EXPECT_TRUE(updater.run_once());
@@ -278,7 +277,7 @@ TEST(Updater, DoesNotWaitForBackupWorkersAndCountsWhatCameLate) {
   LocalLink fast = link_of(memory, 0), slow = link_of(memory, 1);
   fast.push(0, Values{1}, sgd(1), soon());
   fast.end_step(0, 1, soon());
-  fast.flush(soon());  // alone
+  fast.flush(soon());  // without the slow worker
   slow.push(0, Values{100}, sgd(1), soon());
   slow.end_step(0, 1, soon());
   slow.flush(soon());
@@ -315,7 +314,7 @@ TEST(Updater, LetsNoWorkerBeFurtherAheadThanTheStaleness) {
   LocalLink link = link_of(memory, 0);
   EXPECT_EQ(pulled(link, 0, 1), Values{-80});
 
-  // A worker that is lost holds nobody up; one that is there and does nothing does, and is named.
+  // A lost worker blocks no other worker; a live worker that does nothing does, and the error names it.
   link.begin_step(40, soon());
   memory.worker(1).phase.store(static_cast<std::uint32_t>(WorkerPhase::live));
   expect_facts(
@@ -330,7 +329,7 @@ TEST(Updater, ServesWorkersInTurn) {
   std::vector<LocalLink> links;
   for (std::size_t w = 0; w < kWorkers; ++w) {
     links.push_back(link_of(memory, w));
-    // The first one has pushed much.
+    // The first worker has pushed more than the others.
     for (std::size_t v = 0; v < (w == 0 ? variables.size() : 1); ++v)
       links.back().push(v, Values(4, 1.0F), sgd(1), soon());
   }
@@ -352,7 +351,7 @@ TEST(Updater, LosesNoPushOfManyWorkersAtATime) {
         Values values(1000);
         for (int push = 0; push < kPushes; ++push) {
           link.pull(0, values, soon());
-          // Each block is as it was between two updates.
+          // Each block is consistent: its state between two updates.
           EXPECT_EQ(values, Values(1000, values[0]));
           link.push(0, Values(1000, 1.0F), sgd(1), soon());
         }
@@ -376,7 +375,7 @@ TEST(Updater, StandsStillForACheckpoint) {
   EXPECT_EQ(pulled(other, 0, 1), Values{-1});
 }
 
-// What a kill at any point of an update leaves is finished by the next server, bit for bit, once.
+// A kill at any point of an update: the next server finishes the update exactly once, bit for bit.
 struct Kill {};
 
 struct Push {

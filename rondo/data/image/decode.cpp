@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kPartOfShorterSide = 7.0 / 8.0;
 constexpr int kAttempts = 10;
-constexpr double kWidest = 4.0 / 3.0;  // of width to height; the narrowest is its inverse
+constexpr double kWidest = 4.0 / 3.0;  // maximum width / height; the minimum is its inverse
 
 int square_side(int width, int height) {
   return std::max(1, static_cast<int>(std::lround(std::min(width, height) * kPartOfShorterSide)));
@@ -21,8 +21,8 @@ int place(int room, RandomStream& random) {
   return static_cast<int>(random.below(static_cast<std::uint64_t>(room) + 1));
 }
 
-// As Szegedy et al. (2015) trained: an area and an aspect are drawn until they fit; else the middle at the
-// nearest aspect that does.
+// Chooses a crop as in Szegedy et al. (2015): draws area and aspect ratio until they fit. After 10 attempts
+// uses the centre with the nearest possible aspect ratio.
 ImageBox random_resized_crop(double least_area, int width, int height, RandomStream& random) {
   const double area = static_cast<double>(width) * height;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -62,7 +62,7 @@ ImageView middle_view(int width, int height) {
 
 namespace {
 
-// A header of a few bytes must not decide that gigabytes are taken.
+// Limits the memory that a header of a few bytes can request.
 constexpr std::uint64_t kMostPixels = std::uint64_t{1} << 27;
 
 }  // namespace

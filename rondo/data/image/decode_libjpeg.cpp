@@ -1,4 +1,4 @@
-// JPEG by libjpeg-turbo.
+// JPEG decoding with libjpeg-turbo.
 // clang-format off
 #include <cstdio>  // libjpeg's headers need it, and this order
 #include <jpeglib.h>
@@ -17,12 +17,12 @@
 namespace rondo {
 namespace {
 
-// An end-of-image marker stands in the last bytes of a whole file; other programs may have put something
-// behind it.
+// Size of the end of a file that is searched for the end-of-image marker; other programs may have appended
+// data after it.
 constexpr std::size_t kTail = 4096;
 
 struct JpegFailure {
-  jpeg_error_mgr manager;  // first: libjpeg knows the address of this member only
+  jpeg_error_mgr manager;  // first: libjpeg only passes the address of this member
   std::jmp_buf back;
   std::array<char, JMSG_LENGTH_MAX> message;
   bool damaged;
@@ -35,7 +35,7 @@ extern "C" void leave_libjpeg(j_common_ptr info) {
   std::longjmp(failure_of(info).back, 1);
 }
 
-// libjpeg fills up what is missing with grey and goes on; these are its remarks about that.
+// Returns whether a warning means damage. libjpeg fills missing data with grey and continues.
 bool means_damage(int code) {
   return code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
          code == JWRN_ARITH_BAD_CODE || code == JWRN_MUST_RESYNC || code == JWRN_BOGUS_PROGRESSION;
@@ -48,8 +48,8 @@ extern "C" void note_of_libjpeg(j_common_ptr info, int level) {
   failure.damaged = true;
 }
 
-// libjpeg's state. Its functions leave by longjmp when a file is damaged, so they are called by functions
-// that hold nothing to be destroyed.
+// A libjpeg decompressor. libjpeg leaves its functions by longjmp when a file is damaged, so they are called
+// only from functions without objects that need destruction.
 class JpegReader {
  public:
   explicit JpegReader(std::span<const std::uint8_t> file) : file_(file) {
@@ -76,7 +76,7 @@ class JpegReader {
     left_ = static_cast<JDIMENSION>(std::floor(box.left * x));
     width_ =
         std::min(info().output_width, static_cast<JDIMENSION>(std::ceil((box.left + box.width) * x))) - left_;
-    // libjpeg moves the left edge to that of a block, which only makes the part wider.
+    // libjpeg moves the left edge to a block boundary, which only widens the part.
     guarded([](JpegReader& self) { jpeg_crop_scanline(&self.info(), &self.left_, &self.width_); });
     row_bytes_ = std::size_t{width_} * static_cast<std::size_t>(info().output_components);
     pixels_.resize(row_bytes_ * (bottom_ - top_));
@@ -102,7 +102,7 @@ class JpegReader {
 
   jpeg_decompress_struct& info() { return info_.value; }
 
-  // Not inlined: what it calls may come back here a second time.
+  // Not inlined: the callee may return to setjmp a second time.
   [[gnu::noinline]] void guarded(void (*calls)(JpegReader&)) {
     if (setjmp(failure_.back) != 0) throw DataError(failure_.message.data());
     calls(*this);
@@ -127,14 +127,14 @@ class JpegReader {
     return std::search(tail.begin(), tail.end(), end.begin(), end.end()) != tail.end();
   }
 
-  // What lies below the wanted rows is decoded only where the file may have been cut off.
+  // Decodes the rows below the box only if the file may be truncated.
   static void read_rows(JpegReader& self) {
     if (self.top_ > 0) jpeg_skip_scanlines(&self.info(), self.top_);
     while (self.info().output_scanline < self.bottom_) {
       JSAMPROW row = self.pixels_.data() + self.row_bytes_ * (self.info().output_scanline - self.top_);
       jpeg_read_scanlines(&self.info(), &row, 1);
     }
-    // Not skipped: libjpeg skips to the end without looking.
+    // Reads instead of skipping: libjpeg skips to the end without checking.
     while (self.to_the_end_ && self.info().output_scanline < self.info().output_height) {
       JSAMPROW row = self.unwanted_.data();
       jpeg_read_scanlines(&self.info(), &row, 1);
@@ -142,7 +142,7 @@ class JpegReader {
     jpeg_abort_decompress(&self.info());
   }
 
-  // Adobe's programs write how much of each ink is missing.
+  // Adobe's programs store inverted ink values.
   void convert_cmyk() {
     const bool inverted = info().saw_Adobe_marker != 0;
     std::vector<std::uint8_t> rgb(pixels_.size() / 4 * 3);
@@ -158,7 +158,7 @@ class JpegReader {
   std::span<const std::uint8_t> file_;
   JpegFailure failure_{};
   Owned info_;
-  JDIMENSION top_ = 0, bottom_ = 0, left_ = 0, width_ = 0;  // of the part, in decoded pixels
+  JDIMENSION top_ = 0, bottom_ = 0, left_ = 0, width_ = 0;  // the part, in decoded pixels
   std::size_t row_bytes_ = 0;
   bool to_the_end_ = false;
   std::vector<std::uint8_t> pixels_, unwanted_;

@@ -1,4 +1,4 @@
-// PNG by libpng.
+// PNG decoding with libpng.
 #include <png.h>
 
 #include <array>
@@ -34,8 +34,8 @@ extern "C" void read_for_libpng(png_structp png, png_bytep to, png_size_t bytes)
   rest = rest.subspan(bytes);
 }
 
-// libpng's state. Its functions leave by longjmp when a file is damaged, so they are called by functions that
-// hold nothing to be destroyed.
+// A libpng reader. libpng leaves its functions by longjmp when a file is damaged, so they are called only
+// from functions without objects that need destruction.
 class PngReader {
  public:
   explicit PngReader(std::span<const std::uint8_t> file) : rest_(file) {
@@ -64,7 +64,7 @@ class PngReader {
     part.box_width = box_.width;
     part.box_height = box_.height;
     pixels_.resize(kColours * static_cast<std::size_t>(box_.width) * static_cast<std::size_t>(box_.height));
-    // The passes of an interlaced image add to the rows of those before.
+    // Each pass of an interlaced image adds to the rows of the earlier passes.
     rows_.resize(kColours * width_ * (passes_ > 1 ? height_ : 1));
     guarded(read_rows);
     part.pixels = std::move(pixels_);
@@ -83,14 +83,14 @@ class PngReader {
     Owned& operator=(const Owned&) = delete;
   };
 
-  // Not inlined: libpng may come back here a second time.
+  // Not inlined: libpng may return to setjmp a second time.
   [[gnu::noinline]] void guarded(void (*calls)(PngReader&)) {
     if (setjmp(failure_.back) != 0) throw DataError(failure_.message.data());
     calls(*this);
   }
 
-  // Asks for the pixels of the file as 8-bit RGB: the high byte of 16 bits, no correction for the gamma or
-  // the colour profile that the file names, no background below transparent pixels.
+  // Requests 8-bit RGB pixels: the high byte of 16 bits, no correction for the file's gamma or colour
+  // profile, no background under transparent pixels.
   static void ask_for_rgb(PngReader& self) {
     png_structp png = self.owned_.png;
     png_set_strip_16(png);
@@ -102,7 +102,7 @@ class PngReader {
     png_read_update_info(png, self.owned_.info);
   }
 
-  // Reads all rows, also those below the box: the file may have been cut off.
+  // Reads all rows, including those below the box, because the file may be truncated.
   static void read_rows(PngReader& self) {
     const std::size_t row_bytes = kColours * self.width_;
     for (int pass = 0; pass < self.passes_; ++pass) {
@@ -114,7 +114,7 @@ class PngReader {
     }
   }
 
-  // Copies the pixels of a row that lie in the box.
+  // Copies the pixels of a row that are inside the box.
   void keep_row(std::size_t y, const std::uint8_t* row) {
     const auto top = static_cast<std::size_t>(box_.top), bottom = top + static_cast<std::size_t>(box_.height);
     if (y < top || y >= bottom) return;
@@ -124,7 +124,7 @@ class PngReader {
   }
 
   PngFailure failure_{};
-  std::span<const std::uint8_t> rest_;  // of the file
+  std::span<const std::uint8_t> rest_;  // unread rest of the file
   Owned owned_;
   std::size_t width_ = 0, height_ = 0;
   ImageBox box_;

@@ -1,4 +1,4 @@
-// For builds without libjpeg.
+// Implementation for builds without libjpeg.
 #include "rondo/base/error.h"
 #include "rondo/data/image/decode.h"
 

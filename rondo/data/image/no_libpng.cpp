@@ -1,4 +1,4 @@
-// For builds without libpng.
+// Implementation for builds without libpng.
 #include "rondo/base/error.h"
 #include "rondo/data/image/decode.h"
 

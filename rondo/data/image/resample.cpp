@@ -7,14 +7,14 @@
 namespace rondo {
 namespace {
 
-// For each pixel of the result: the first pixel that counts, how many do, and their weights.
+// Filter taps of each output pixel: the first input pixel, the number of inputs, and their weights.
 struct Taps {
   std::vector<int> first, count;
-  std::vector<float> weights;  // `most` for each pixel
+  std::vector<float> weights;  // `most` weights for each pixel
   int most = 0;
 };
 
-// One side: `pixels` of them, of which [begin, begin + length) become `size`.
+// Computes the taps of one dimension: [begin, begin + length) of `pixels` input pixels becomes `size` pixels.
 Taps make_taps(int pixels, double begin, double length, int size) {
   const double scale = length / size;
   const double reach = std::max(scale, 1.0);
@@ -37,7 +37,7 @@ Taps make_taps(int pixels, double begin, double length, int size) {
       weights[k] = static_cast<float>(weight);
       sum += weight;
     }
-    // A box narrower than a pixel may have none under the triangle.
+    // A box narrower than a pixel may have no pixel under the triangle.
     if (sum <= 0) weights[0] = 1;
     for (int k = 0; k < count && sum > 0; ++k) weights[k] = static_cast<float>(weights[k] / sum);
     taps.first.push_back(first);
@@ -51,7 +51,7 @@ Taps make_taps(int pixels, double begin, double length, int size) {
 void resample(const DecodedPart& part, int size, bool mirrored, const ColourScale& colours, float* result) {
   const Taps across = make_taps(part.width, part.left, part.box_width, size);
   const Taps down = make_taps(part.height, part.top, part.box_height, size);
-  // Rows first: a row of sums runs along memory, many pixels at once.
+  // Vertical first: sums of whole rows are contiguous in memory and vectorise.
   const int left = *std::min_element(across.first.begin(), across.first.end());
   const int right = across.first.back() + across.count.back();
   const auto values = static_cast<std::size_t>(right - left) * 3;

@@ -1,4 +1,4 @@
-// Kubernetes: a pod of an Indexed Job knows its number and nothing else.
+// Kubernetes: a pod of an Indexed Job has its index and no other information.
 #include "rondo/env/settings.h"
 
 namespace rondo::env {
@@ -7,7 +7,7 @@ namespace {
 Settings read_kubernetes(const EnvironmentMap& environment, const Settings& higher) {
   Settings settings;
   settings.take_integer(Field::node_rank, environment, "JOB_COMPLETION_INDEX");
-  // The index numbers pods. It is the rank as well, unless somebody says that a pod holds several processes.
+  // The index numbers pods. It is also the rank, unless another source reports several processes per pod.
   const bool several_in_a_pod = higher.integer(Field::local_world_size).value_or(1) > 1 ||
                                 higher.integer(Field::local_rank).value_or(0) > 0;
   if (!several_in_a_pod) settings.take_integer(Field::rank, environment, "JOB_COMPLETION_INDEX");

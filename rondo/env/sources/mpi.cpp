@@ -8,7 +8,8 @@ Settings read_open_mpi(const EnvironmentMap& environment, const Settings&) {
   Settings settings;
   settings.take_integer(Field::rank, environment, "OMPI_COMM_WORLD_RANK");
   settings.take_integer(Field::world_size, environment, "OMPI_COMM_WORLD_SIZE");
-  // Not the number of the node, despite its name: this process's number on its node, across all jobs.
+  // OMPI_COMM_WORLD_NODE_RANK is not the node's number: it is the rank of this process on its node across all
+  // jobs.
   settings.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_NODE_RANK");
   settings.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_LOCAL_RANK");
   settings.take_integer(Field::local_world_size, environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -20,8 +21,8 @@ Settings read_open_mpi(const EnvironmentMap& environment, const Settings&) {
   return settings;
 }
 
-// srun sets PMIX_* too but no OMPI_COMM_WORLD_*; mpirun sets both. Inside a Slurm batch job the SLURM_*
-// variables of such a process are those of mpirun's own daemon on the host.
+// srun sets PMIX_* but no OMPI_COMM_WORLD_*; mpirun sets both. Inside a Slurm batch job, the SLURM_*
+// variables of such a process describe mpirun's own daemon on the host.
 bool started_by_mpirun(const EnvironmentMap& environment) {
   return lookup(environment, "OMPI_COMM_WORLD_RANK").has_value() &&
          lookup(environment, "PMIX_NAMESPACE").has_value();
@@ -49,7 +50,7 @@ Settings read_pmi(const EnvironmentMap& environment, const Settings&) {
   return settings;
 }
 
-// Hydra's proxy on each host hands this to its children; Slurm's own plug-in does not.
+// Hydra's proxy on each host passes this variable to its children; Slurm's plug-in does not.
 bool started_by_hydra(const EnvironmentMap& environment) {
   return lookup(environment, "PMI_RANK").has_value() && lookup(environment, "HYDI_CONTROL_FD").has_value();
 }

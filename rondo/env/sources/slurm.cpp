@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostHosts = 1'000'000;
 
-// Cursor over a compressed list that can say where it stands.
+// A cursor over a compressed list that reports its position in errors.
 class Reader {
  public:
   Reader(std::string_view text, std::string_view what) : text_(text), what_(what) {}
@@ -50,7 +50,7 @@ std::string padded(long long number, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), '0') + text : text;
 }
 
-// The inside of a bracket, after '[': "10,20,25-27]".
+// Reads the inside of a bracket, after '[': "10,20,25-27]".
 std::vector<std::string> read_bracket(Reader& reader) {
   std::vector<std::string> numbers;
   do {
@@ -66,7 +66,7 @@ std::vector<std::string> read_bracket(Reader& reader) {
   return numbers;
 }
 
-// One comma-separated entry: text and brackets in any order.
+// Reads one comma-separated entry: text and brackets in any order.
 std::vector<std::string> read_entry(Reader& reader) {
   std::vector<std::string> names = {""};
   bool any = false;
@@ -94,7 +94,7 @@ std::vector<std::string> read_entry(Reader& reader) {
 
 struct SplitName {
   std::string prefix;
-  std::string digits;  // trailing, at most 9
+  std::string digits;  // trailing digits, at most 9
 };
 
 SplitName split_name(const std::string& host) {
@@ -169,7 +169,7 @@ std::vector<int> expand_tasks_per_node(std::string_view text, std::string_view w
 
 namespace {
 
-// Steps from here on are Slurm's own: of a batch script (0xfffffffb), of an interactive shell (0xfffffffa).
+// First step number that Slurm uses for itself: batch scripts (0xfffffffb), interactive shells (0xfffffffa).
 constexpr unsigned long long kFirstOwnStep = 0xfffffff0;
 
 }  // namespace
@@ -202,7 +202,7 @@ bool is_requeued_slurm_job(const EnvironmentMap& environment) {
 
 namespace {
 
-// A variable and its value.
+// An environment variable with its value.
 struct Variable {
   std::string name;
   std::optional<std::string> value;
@@ -211,20 +211,20 @@ struct Variable {
   std::string show() const { return str(name, "=", value.value_or("")); }
 };
 
-// A job step's variable where there is one, else the job's.
+// Returns the job step's variable if it is set, else the job's.
 Variable first_set(const EnvironmentMap& environment, std::string_view step, std::string_view job) {
   if (auto value = lookup(environment, step)) return {std::string(step), std::move(value), true};
   return {std::string(job), lookup(environment, job), false};
 }
 
-// The hosts of the job, under Slurm's present name for them or its former one.
+// Returns the host list of the job, under Slurm's current or former variable name.
 Variable list_of_job(const EnvironmentMap& environment) {
   const bool is_former = !lookup(environment, "SLURM_JOB_NODELIST") && lookup(environment, "SLURM_NODELIST");
   const std::string name = is_former ? "SLURM_NODELIST" : "SLURM_JOB_NODELIST";
   return {name, lookup(environment, name), false};
 }
 
-// The variables that say how many tasks run on which hosts.
+// Variables that describe the number of tasks on each host.
 struct Layout {
   explicit Layout(const EnvironmentMap& environment)
       : tasks(first_set(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
@@ -238,12 +238,12 @@ struct Layout {
   static std::string named(const Variable& variable) { return str("environment variable ", variable.name); }
 
   Variable tasks, nodes, tasks_per_node, node_list;
-  std::vector<int> counts;         // tasks of each host
-  std::vector<std::string> hosts;  // by name
+  std::vector<int> counts;         // number of tasks of each host
+  std::vector<std::string> hosts;  // host names
 };
 
-// Throws UsageError when `list`, which describes `found` of `what`, contradicts `count`. Variables of a step
-// and of its job may differ.
+// Throws UsageError if `list`, which describes `found` entries (`what`), contradicts `count`. A step's
+// variable is not compared with a job's: they may differ.
 void require_equal(const EnvironmentMap& environment, const Variable& count, const Variable& list,
                    long long found, const char* what) {
   if (!count.value || !list.value || count.is_of_step != list.is_of_step) return;
@@ -261,7 +261,7 @@ void check(const EnvironmentMap& environment, const Layout& layout) {
   require_equal(environment, layout.tasks, layout.tasks_per_node, tasks, "tasks");
 }
 
-// The host of rank 0, and a name for the job that no other job has.
+// Sets the host of rank 0 and a unique name for the job.
 void set_meeting_place(Settings& settings, const EnvironmentMap& environment,
                        const std::vector<std::string>& hosts, const std::string& list, std::string step) {
   if (!hosts.empty()) settings.set_default(Field::master_addr, hosts.front(), "first host of " + list);
@@ -272,7 +272,7 @@ void set_meeting_place(Settings& settings, const EnvironmentMap& environment,
   }
 }
 
-// Whether mpirun or Hydra started this process: inside a job the variables of a step are then those of its
+// Returns whether mpirun or Hydra started this process. Inside a job, the step's variables then describe its
 // daemon on this host.
 bool has_launcher_of_mpi(const EnvironmentMap& environment) {
   return lookup(environment, "OMPI_COMM_WORLD_RANK") || lookup(environment, "HYDI_CONTROL_FD");
@@ -282,7 +282,7 @@ Settings read_slurm(const EnvironmentMap& environment, const Settings& higher) {
   Settings settings;
   const bool has_mpi = has_launcher_of_mpi(environment);
   if (has_mpi || !is_slurm_task(environment)) {
-    // A batch script or a shell: one process, unless another launcher says that it is one of several.
+    // A batch script or a shell is a single process, unless another launcher says that it is one of several.
     const bool is_one_of_several = higher.integer(Field::world_size).value_or(1) > 1;
     const Variable list = list_of_job(environment);
     if (is_one_of_several && list.value) {
@@ -300,7 +300,7 @@ Settings read_slurm(const EnvironmentMap& environment, const Settings& higher) {
   settings.take_integer(Field::num_nodes, environment, layout.nodes.name);
   const auto node = settings.integer(Field::node_rank);
   const auto world = settings.integer(Field::world_size);
-  // The job's list describes the allocation, not a step of fewer tasks: it says nothing about this host then.
+  // The job's list describes the allocation. It does not apply to a step with fewer tasks.
   const bool is_of_this_step =
       !world || std::accumulate(layout.counts.begin(), layout.counts.end(), 0LL) == *world;
   if (node && is_of_this_step && *node < static_cast<int>(layout.counts.size())) {

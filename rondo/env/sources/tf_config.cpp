@@ -1,8 +1,8 @@
 // TF_CONFIG, TensorFlow's description of a cluster:
-//   {"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]}, "task": {"type": "worker", "index":
-//   1}}
-// Ranks are given in the order chief (or master), worker, ps. An evaluator stands outside the cluster: one
-// process.
+// {"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]},
+// "task": {"type": "worker", "index": 1}}
+// Ranks are assigned in the order chief (or master), worker, ps. An evaluator is outside the cluster: a world
+// of one process.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr const char* kVariable = "TF_CONFIG";
 constexpr std::uint64_t kMostTasks = 1'000'000;
-// Those whose members are ranks, in the order of the ranks.
+// Roles whose members are ranks, in rank order.
 constexpr std::array kRanks = {"chief", "master", "worker", "ps"};
 constexpr const char* kEvaluator = "evaluator";
 
@@ -61,7 +61,7 @@ std::vector<Task> tasks_in_rank_order(const Json& cluster) {
 
 std::string host_of(const std::string& address) { return split_host_port(address).host; }
 
-// Where the cluster's tasks run, by the host names in it.
+// Sets the local and node fields from the host names in the cluster.
 void set_hosts(Settings& settings, const std::vector<Task>& tasks, std::size_t rank) {
   const std::string host = host_of(tasks[rank].address);
   int local_rank = 0;
@@ -88,15 +88,15 @@ void set_master(Settings& settings, const std::string& address) {
   settings.set_default(Field::master_port, std::to_string(port), "first task of TF_CONFIG");
 }
 
-// Who is in the cluster, and which task this process is.
+// The members of the cluster, and the task of this process.
 struct Config {
   Json cluster;
   std::string type;
   int index = 0;
 };
 
-// The task's number: a JSON number, or a text as TensorFlow's own parser takes it and some operators write
-// it.
+// Returns the task's index: a JSON number, or a string as TensorFlow's parser accepts and some operators
+// write.
 int index_of(const Json& task) {
   const Json index = task.value("index", Json());
   std::uint64_t number = 0;
@@ -114,7 +114,7 @@ int index_of(const Json& task) {
   return static_cast<int>(number);
 }
 
-// Empty for one process alone, as in TensorFlow.
+// Parses TF_CONFIG; empty for a single process, as in TensorFlow.
 std::optional<Config> parse_config(const EnvironmentMap& environment) {
   const auto text = lookup(environment, kVariable);
   if (!text) return std::nullopt;
@@ -200,7 +200,7 @@ std::optional<Cluster> read_workers(const EnvironmentMap& environment) {
   }
   cluster.is_server = self->type == "ps";
   if (cluster.workers.empty()) malformed("the roles chief and worker have no members, but servers have");
-  // Ranks are in the order of workers, then servers.
+  // Ranks are ordered: workers, then servers.
   cluster.index = static_cast<int>(self - tasks.begin()) -
                   (cluster.is_server ? static_cast<int>(cluster.workers.size()) : 0);
   return cluster;

@@ -4,7 +4,8 @@
 namespace rondo::env {
 namespace {
 
-// RANK, WORLD_SIZE and the rest: what torchrun and `rondo run` set, and what people export by hand.
+// Reads RANK, WORLD_SIZE and the other variables that torchrun and `rondo run` set and that users export by
+// hand.
 Settings read_torchrun(const EnvironmentMap& environment, const Settings&) {
   Settings settings;
   settings.take_integer(Field::rank, environment, "RANK");
@@ -29,7 +30,8 @@ const Source torchrun_source = {"torchrun", read_torchrun, started_by_launcher};
 
 namespace {
 
-// A flag that may also be a range ("1:4") or a word ("auto"): those say nothing certain about this process.
+// Returns the value of a flag that may also be a range ("1:4") or a word ("auto"). Empty for those, because
+// they do not determine this process's place.
 std::optional<int> fixed_count(const EnvironmentMap& environment, std::string_view variable) {
   const auto text = lookup(environment, variable);
   if (!text) return std::nullopt;
@@ -42,12 +44,12 @@ std::optional<int> fixed_count(const EnvironmentMap& environment, std::string_vi
   return static_cast<int>(least);
 }
 
-// PET_<FLAG>: torchrun's flags as environment variables, which Kubeflow Trainer v2 sets in every pod. They
-// describe a host, not a process; a process that is started with no launcher in between is its host's only
-// one when PET_NPROC_PER_NODE is 1.
+// Reads PET_<FLAG>: torchrun's flags as environment variables, which Kubeflow Trainer v2 sets in every pod.
+// They describe a host, not a process. A process without a launcher is its host's only process if
+// PET_NPROC_PER_NODE is 1.
 Settings read_pet(const EnvironmentMap& environment, const Settings&) {
   Settings settings;
-  // Inside a worker these were the launcher's input; its output stands in RANK, WORLD_SIZE and the rest.
+  // Inside a worker these variables are the launcher's input. Its output is RANK, WORLD_SIZE and so on.
   if (started_by_launcher(environment)) return settings;
 
   const auto nodes = fixed_count(environment, "PET_NNODES");

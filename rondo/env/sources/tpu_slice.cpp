@@ -1,6 +1,5 @@
-// A slice of TPUs: each host knows its number and the names of all
-// (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus). Several processes of a host are a
-// launcher's.
+// A TPU slice: each host has its own number and the names of all hosts
+// (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus). Several processes on a host need a launcher.
 #include "rondo/env/sources/tpu_slice.h"
 
 #include <cctype>
@@ -21,7 +20,7 @@ constexpr const char* kType = "TPU_ACCELERATOR_TYPE";
 constexpr int kLongestAxis = 1 << 16;
 constexpr std::size_t kMostAxes = 3;
 
-// Of "v4-32" 16; empty for a family whose numbers are not known here.
+// Returns the number of chips of an accelerator type: 16 for "v4-32". Empty for an unknown family.
 std::optional<long long> chips_of_type(const std::string& type) {
   const std::size_t dash = type.rfind('-');
   if (dash == std::string::npos) return std::nullopt;

@@ -21,7 +21,7 @@ std::vector<CurvePoint> downsample(const std::vector<CurvePoint>& points, std::s
     const std::size_t begin = bucket_begin(bucket);
     const std::size_t end = bucket_begin(bucket + 1);
     const std::size_t next_end = bucket + 1 < buckets ? bucket_begin(bucket + 2) : points.size();
-    CurvePoint next;  // the mean of the bucket behind
+    CurvePoint next;  // mean of the next bucket
     for (std::size_t i = end; i < next_end; ++i) {
       next.step += points[i].step / static_cast<double>(next_end - end);
       next.value += points[i].value / static_cast<double>(next_end - end);
@@ -47,7 +47,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::size_t kPointsOfACurve = 800;
-// More lines than this cannot be told apart where they lie on each other.
+// Maximum number of curves that can be told apart when they overlap.
 constexpr std::size_t kMostRankCurves = 4;
 constexpr std::string_view kValidation = "validation_";
 
@@ -95,7 +95,7 @@ Json spread_curves(const std::vector<std::vector<CurvePoint>>& curves) {
   return Json::array({entry("smallest", smallest), entry("mean", mean), entry("largest", largest)});
 }
 
-// The figure under a key of metrics.jsonl.
+// Returns the figure for a key of metrics.jsonl.
 Figure figure_named(const std::string& key) {
   if (key == "accuracy") return figure_of(&MetricsRow::accuracy);
   if (key == "validation_accuracy") return figure_of(&MetricsRow::validation_accuracy);
@@ -106,7 +106,7 @@ Figure figure_named(const std::string& key) {
   };
 }
 
-// Names without "validation_".
+// Returns the metric names without "validation_".
 std::set<std::string> metric_names(const RunData& run) {
   std::set<std::string> names;
   for (const MetricsRow& row : run.rows) {
@@ -163,7 +163,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The last `parts` parts of each path; more of them until all differ.
+// Returns the last `parts` components of each path, as many as needed to make them distinct.
 std::vector<std::string> distinct_names(std::span<const RunData> runs) {
   for (std::ptrdiff_t parts = 1;; ++parts) {
     std::vector<std::string> names;
@@ -183,7 +183,7 @@ std::vector<std::string> distinct_names(std::span<const RunData> runs) {
 }
 
 Json differences(const std::vector<Json>& configurations) {
-  std::vector<std::string> keys;  // in the order in which they come
+  std::vector<std::string> keys;  // in order of appearance
   std::set<std::string> known;
   std::vector<std::map<std::string, std::string>> values;
   for (const Json& configuration : configurations) {
@@ -208,7 +208,7 @@ Json differences(const std::vector<Json>& configurations) {
   return rows;
 }
 
-// Throughput per rank next to that of the run with the fewest ranks, where runs differ in ranks.
+// Adds the throughput per rank relative to the run with the fewest ranks, if the runs differ in ranks.
 void add_scaling_efficiency(Json& runs) {
   const Json* fewest = nullptr;
   bool differ = false;

@@ -11,19 +11,19 @@
 
 namespace rondo {
 
-// A point of a curve, for either horizontal axis.
+// A point of a curve, for both horizontal axes.
 struct CurvePoint {
   double step = 0;
   double elapsed_s = 0;
   double value = 0;
 };
 
-// At most `limit` (at least 3) of the points, chosen so that the drawn curve looks the same:
-// Largest-Triangle-Three- Buckets (Steinarsson, "Downsampling Time Series for Visual Representation", 2013).
-// Keeps the first and the last.
+// Returns at most `limit` (at least 3) points, selected so that the drawn curve looks the same:
+// Largest-Triangle-Three-Buckets (Steinarsson, "Downsampling Time Series for Visual Representation", 2013).
+// Keeps the first and the last point.
 std::vector<CurvePoint> downsample(const std::vector<CurvePoint>& points, std::size_t limit);
 
-// One figure of a row, where the row has it.
+// Returns one figure of a row; empty if the row lacks it.
 using Figure = std::function<std::optional<double>(const MetricsRow&)>;
 
 template <class Value>
@@ -34,28 +34,29 @@ Figure figure_of(std::optional<Value> MetricsRow::*field) {
   };
 }
 
-// Several of a row, each a point of the curve: what a row of many steps says of the smallest and largest.
+// Several figures of a row, each a point of the curve: for example the smallest and largest values of a row
+// of many steps.
 using Figures = std::vector<Figure>;
 
-// Of a figure that is the same on all ranks: the finite values of the first rank that has any.
+// Returns the curve of a figure that is equal on all ranks: the finite values of the first rank that has any.
 std::vector<CurvePoint> joint_curve(const RunData& run, const Figures& figures);
 
-// [[step, elapsed_s, value]], downsampled.
+// Returns [[step, elapsed_s, value]], downsampled.
 nlohmann::ordered_json points_json(const std::vector<CurvePoint>& points);
 
-// [{label, rank, points}], one for each rank. Of more ranks than can be told apart (4), three curves with a
-// `role`: "smallest", "mean" and "largest" of the ranks at each step.
+// Returns [{label, rank, points}], one entry per rank. For more than 4 ranks, which could not be told apart,
+// returns three curves with a `role`: "smallest", "mean" and "largest" over the ranks at each step.
 nlohmann::ordered_json rank_curves(const RunData& run, const Figures& figures);
 
-// [{name, training: points, validation: points}] of every metric that rows carry beside the loss and what
-// rondo itself measures: accuracy, perplexity, the Trainer's own. By name; the loss scale and the gradients'
-// norm are among them.
+// Returns [{name, training: points, validation: points}] for every metric other than the loss and rondo's own
+// measurements: accuracy, perplexity, a trainer's own metrics, the loss scale and the gradient norm. Sorted
+// by name.
 nlohmann::ordered_json metric_curves(const RunData& run);
 
-// What the page draws of several runs beside each other: {title, comparison: {runs: [{name, strategy,
-// command, summary, curves: {loss, validation_loss, rate}}], differences: [[key, value of each run]]},
-// notes}. A run's name is its directory's last part, or as much more as makes names differ. Differences are
-// of the configurations, a key that a run lacks is null.
+// Returns the document of a comparison page: {title, comparison: {runs: [{name, strategy, command, summary,
+// curves: {loss, validation_loss, rate}}], differences: [[key, value of each run]]}, notes}. A run's name is
+// the last part of its directory, or more parts if needed to make names distinct. Differences are those of
+// the configurations; a missing key is null.
 nlohmann::ordered_json comparison_document(std::span<const RunData> runs);
 
 }  // namespace rondo

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Mean milliseconds of a step, per rank.
+// Returns the mean milliseconds of a step, per rank.
 Json time_split(std::span<const RankTimes> ranks) {
   Json result = Json::array();
   for (const RankTimes& times : ranks) {
@@ -90,7 +90,7 @@ Json timelines_json(const RunData& run) {
   return result;
 }
 
-// Nested objects become dotted keys: {"model": {"width": 4}} is ["model.width", "4"].
+// Flattens nested objects to dotted keys: {"model": {"width": 4}} becomes ["model.width", "4"].
 void flatten(const Json& value, const std::string& key, Json& rows) {
   if (value.is_object() && !value.empty()) {
     for (const auto& [name, member] : value.items())
@@ -125,7 +125,7 @@ Json starts_json(const RunData& run) {
 
 std::vector<std::string> missing_parts(const RunData& run, const Json& curves, const Json& split) {
   std::vector<std::string> notes;
-  if (run.rows.empty()) return notes;  // said already
+  if (run.rows.empty()) return notes;  // already noted
   for (const MetricsRow& row : run.rows) {
     if (const auto& loss = row.largest_loss ? row.largest_loss : row.loss; loss && !std::isfinite(*loss)) {
       notes.push_back(str("The training loss was not finite from step ", row.step, " on or in between."));
@@ -236,12 +236,12 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kUnitsDrawn = 30;
 constexpr std::size_t kCategoriesDrawn = 30;
 
-// In the order of their first appearance: counters and memory.json have all of them. Of very many, which
-// rondo does not write, the last drawn one is the sum of all others, so that a file's values are not drawn
-// once for each name.
+// Memory categories in the order of their first appearance in counters and memory.json. If a file has very
+// many, which rondo never writes, the last drawn one is the sum of the others, to limit the number of drawn
+// values.
 struct Categories {
-  std::vector<std::string> names;                       // that are drawn
-  std::unordered_map<std::string, std::size_t> places;  // of all, in `names`
+  std::vector<std::string> names;                       // names to draw
+  std::unordered_map<std::string, std::size_t> places;  // index in `names` for all categories
 };
 
 Categories categories_of(const RunData& run) {

@@ -23,8 +23,8 @@ constexpr std::size_t timeline_steps = 5;
 constexpr std::size_t timeline_events = 600;
 constexpr std::size_t problems_shown = 3;
 
-// A run that was killed and resumed wrote some steps twice; the later row is the one that the final model
-// went through.
+// Removes repeated steps of a run that was killed and resumed. Keeps the later row, which belongs to the
+// final model.
 std::vector<MetricsRow> without_repetitions(const std::vector<MetricsRow>& rows) {
   std::map<std::tuple<std::int64_t, int, bool>, const MetricsRow*> latest;
   for (const MetricsRow& row : rows) latest[{row.step, row.rank, row.is_validation()}] = &row;
@@ -81,7 +81,7 @@ void read_config(RunData& run) {
   }
 }
 
-// Of the step that the page shows first.
+// Reads the memory samples of the step that the page shows first.
 void read_memory_samples(RunData& run, const Trace& trace) {
   std::int64_t step = -1;
   if (!run.timelines.empty()) step = run.timelines[(run.timelines.size() - 1) / 2].step;
@@ -128,7 +128,7 @@ void read_peaks(RunData& run) {
   }
 }
 
-// Planned runs have it when they have ended; the page draws it as it is.
+// Reads the prediction that a planned run writes at its end. The page draws it unchanged.
 void read_prediction(RunData& run) {
   const fs::path path = run.directory / "prediction.json";
   if (!fs::exists(path)) return;
@@ -154,12 +154,12 @@ std::vector<StepTimeline> select_timelines(const Trace& trace, std::size_t steps
   for (const Trace::Event& e : trace.events) {
     if (e.event.step) by_step[*e.event.step].push_back(e);
   }
-  if (by_step.size() > 1) by_step.erase(by_step.begin());  // the first step warms up
+  if (by_step.size() > 1) by_step.erase(by_step.begin());  // the first step is a warm-up
   std::vector<StepTimeline> result;
   std::size_t index = 0;
   const std::size_t wanted = std::min(steps, by_step.size());
   for (auto& [step, of_step] : by_step) {
-    // The i-th chosen one stands in the middle of the i-th part of the run.
+    // Chooses the step in the middle of each of `wanted` equal parts of the run.
     const bool is_chosen =
         index++ == (2 * result.size() + 1) * by_step.size() / (2 * std::max<std::size_t>(wanted, 1));
     if (!is_chosen || result.size() == wanted) continue;
@@ -273,7 +273,7 @@ std::int64_t total(const std::vector<TimeSpan>& spans) {
   return sum;
 }
 
-// By rank: of this step and of others, since a block may begin in the step before.
+// Returns the computation by rank, over all steps, because a block may begin in the previous step.
 std::map<int, ComputeTimeline> computed_by_rank(const Trace& trace) {
   std::map<int, std::vector<TraceSpan>> events;
   for (const Trace::Event& e : trace.events) {

@@ -18,7 +18,7 @@ std::string three_digits(double value) {
   return text;
 }
 
-// Milliseconds of a step that each rank spends in each part, by part.
+// Returns the milliseconds per step that each rank spends in each part, by part.
 std::map<std::string, std::map<int, double>> part_times(std::span<const StepTimeline> timelines) {
   std::map<std::string, std::map<int, double>> parts;
   for (const StepTimeline& timeline : timelines) {
@@ -41,7 +41,7 @@ std::map<std::string, std::map<int, double>> part_times(std::span<const StepTime
 std::vector<RankTimes> rank_times(std::span<const MetricsRow> rows, std::int64_t steps) {
   std::int64_t last = 0;
   for (const MetricsRow& row : rows) last = std::max(last, row.step);
-  std::map<int, std::pair<RankTimes, double>> sums;  // by rank, with how many steps they are of
+  std::map<int, std::pair<RankTimes, double>> sums;  // by rank, with the number of steps
   for (const MetricsRow& row : rows) {
     if (!row.compute_ms || (steps > 0 && row.step <= last - steps)) continue;
     const auto count = static_cast<double>(row.steps.value_or(1));
