@@ -104,7 +104,7 @@ class GptImpl : public torch::nn::Module,
   std::vector<ModelLayer> layers() override;
   // Divides by heads, by the inner widths of perceptrons and experts, and by vocabulary.
   ParallelRules parallel_rules(bool sequence) const override;
-  void divide_context(const Group& group) override;  // also with experts
+  void divide_context(const Group& group) override;  // experts then route whole samples
 
  private:
   void initialize_weights();

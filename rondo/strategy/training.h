@@ -107,7 +107,7 @@ class Training {
   virtual const Model& model() const = 0;  // model of this process's first or only replica
   // Returns the optimizer of this process's parameters. Call it after compile().
   virtual torch::optim::Optimizer& optimizer() = 0;
-  // Returns the rate of the first parameter group with a rate above 0.
+  // Returns the rate of the first parameter group whose rate is not zero; 0 if all are zero.
   double learning_rate() { return rate_of(optimizer()); }
   virtual TrainingPrecision& precision() = 0;  // mixed precision of the training
   // Returns this process's replica of the model with its communication.

@@ -20,8 +20,8 @@ bool due(std::optional<TimePoint>& last, Duration interval) {
   return true;
 }
 
-// What modules have counted in each step on all ranks, on rank 0. Names are the same in all steps and on all
-// ranks.
+// Returns the figures that modules on all ranks counted in each step, on rank 0. Names are the same in all
+// steps and on all ranks.
 std::vector<StepFigures> joint_figures(const std::vector<StepRecord>& records, const Group& world) {
   std::vector<StepFigures> joint;
   std::vector<double> mine;
@@ -91,7 +91,7 @@ void MetricsLog::on_validation_end(Trainer& trainer, const ValidationRecord& rec
 void MetricsLog::on_train_end(Trainer& trainer, const FitResult&) { before_save(trainer); }
 
 void MetricsLog::sample_memory() {
-  // An allocator's own figures cost nothing to read.
+  // Reading an allocator's own figures costs nothing.
   if (options_.tracked_bytes || due(memory_sampled_, kMemoryInterval)) memory_.sample();
   if (due(pss_sampled_, kPssInterval)) memory_.sample_pss();
 }

@@ -11,14 +11,14 @@
 
 namespace rondo {
 
-// Writes a run into MLflow's folders (rondo/format/metrics_export.h) on rank 0: parameters, and metrics of
-// steps and validations. A resumed training goes on with its run.
+// A callback that writes a run into MLflow's folders (rondo/format/metrics_export.h) on rank 0: parameters,
+// and metrics of steps and validations. A resumed training continues its run.
 class MlflowLog final : public Callback {
  public:
-  // Where, and what of it.
+  // Location and contents.
   struct Options {
     std::filesystem::path directory = {};                // "mlruns": may hold many runs
-    std::string run_name = {};                           // as MLflow shows it
+    std::string run_name = {};                           // display name in MLflow
     std::map<std::string, std::string> parameters = {};  // by name
     std::int64_t every_steps = 10;                       // steps between metrics
   };
@@ -36,11 +36,11 @@ class MlflowLog final : public Callback {
 
  private:
   Options options_;
-  std::string run_id_;  // of the run that is resumed, or goes on
+  std::string run_id_;  // id of the resumed or present run
   std::string unit_;
   std::int64_t total_steps_ = 0;
   std::optional<MlflowRun> run_;      // on rank 0
-  std::optional<SideOutput> output_;  // its folder
+  std::optional<SideOutput> output_;  // folder of the run
 };
 
 }  // namespace rondo
