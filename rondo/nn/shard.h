@@ -36,10 +36,9 @@ struct Shard {
   std::vector<std::int64_t> offsets = {};       // position of the box in the full tensor
   std::vector<std::int64_t> sizes = {};         // shape of the box
   std::optional<FlatRange> within = {};         // range inside the box; empty: the whole box
-  at::Tensor local =
-      // Elements, in the shape local_sizes(); with `within` a flat tensor is valid too. Undefined for a bare
-      // address.
-      {};
+  // Elements, in the shape local_sizes(); with `within` a flat tensor is valid too. Undefined for a bare
+  // address.
+  at::Tensor local = {};
   int replica = 0;  // index of this copy among the processes with the same elements
   // Number of equal blocks of the first dimension (3: query, key and value of one projection). The address is
   // the box in each block, with `offsets` relative to a block; `local` has the blocks' boxes one after the

@@ -32,9 +32,8 @@ struct PartsTraits {
   // The model computes in the memory of module()'s parameters, so a training may keep master weights of them
   // and write these back after PreparedModel::step().
   bool computes_with_optimized = true;
-  bool shares_memory =
-      // shards() and full_copies() may be in memory of other ranks, and become invalid when these exit
-      false;
+  // shards() and full_copies() may be in memory of other ranks, and become invalid when these exit
+  bool shares_memory = false;
   bool is_flushed = true;  // shards() are current without flush(), which then waits for no rank
   // An optimizer on this rank may read the whole model and evaluate it any number of times.
   bool optimizes_whole_model = false;

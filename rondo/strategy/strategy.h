@@ -38,9 +38,8 @@ struct ReplicaPlacement {
   // Ranks that count as replicas: figures of all of them add up to those of the job. All of context(), unless
   // a replica is divided among ranks; then those with the same part as this rank.
   Group replicas = {};
-  bool joins_batches =
-      // run() calls a step once for all replicas of this process, with their joint batch
-      false;
+  // run() calls a step once for all replicas of this process, with their joint batch
+  bool joins_batches = false;
 };
 
 // The work of a process that trains at its own pace as a worker of parameter servers.

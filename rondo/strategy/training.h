@@ -44,9 +44,8 @@ struct StepResult {
 
 // Properties of a process's replicas.
 struct ProcessReplicas {
-  int concurrent_forwards =
-      // number of forward passes that Strategy::run() can make concurrently, one in each call
-      1;
+  // number of forward passes that Strategy::run() can make concurrently, one in each call
+  int concurrent_forwards = 1;
   // Peak memory of each replica so far, in bytes, if the process tracks its memory; empty for a process that
   // is a replica itself.
   std::vector<std::uint64_t> peak_bytes = {};

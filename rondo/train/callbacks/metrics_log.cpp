@@ -91,7 +91,7 @@ void MetricsLog::on_validation_end(Trainer& trainer, const ValidationRecord& rec
 void MetricsLog::on_train_end(Trainer& trainer, const FitResult&) { before_save(trainer); }
 
 void MetricsLog::sample_memory() {
-  // Reading an allocator's own figures costs nothing.
+  // An allocator's own figures cost nothing to read.
   if (options_.tracked_bytes || due(memory_sampled_, kMemoryInterval)) memory_.sample();
   if (due(pss_sampled_, kPssInterval)) memory_.sample_pss();
 }

@@ -26,7 +26,7 @@ class MetricsLog final : public Callback {
   struct Options {
     std::filesystem::path file = {};  // metrics.jsonl of a run
     std::int64_t every_steps = 10;    // steps whose rows travel together
-    // Returns the bytes of this rank's memory tracker, present or peak; see MemoryMeter.
+    // Bytes by this rank's memory tracker, now or the largest so far; see MemoryMeter.
     std::function<Bytes()> tracked_bytes = {};
     // Peak of a rank in operations per second for "mfu" of steps (rondo/train/utilisation.h); 0: a measured
     // peak. Empty: no "mfu".
@@ -47,7 +47,7 @@ class MetricsLog final : public Callback {
   }
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
-  // Writes rows in memory, which a resumed run would not write again.
+  // Rows that lie in memory would be lost with the process, and a resumed run does not write them again.
   void before_save(Trainer& trainer) override {
     flush(trainer);
     if (writer_) output_.write([this] { writer_->flush(); });
@@ -66,8 +66,8 @@ class MetricsLog final : public Callback {
   Options options_;
   bool counts_tokens_ = false;
   std::optional<ThinnedMetricsWriter> writer_;  // on rank 0
-  SideOutput output_;                           // output file of rank 0
-  std::vector<StepRecord> records_;             // unwritten steps, the same on all ranks
+  SideOutput output_;                           // its file
+  std::vector<StepRecord> records_;             // not written yet, the same steps on all ranks
   std::vector<LocalFigures> figures_;           // figures of records_
   std::optional<Utilisation> utilisation_;
   MemoryMeter memory_;

@@ -11,14 +11,14 @@
 
 namespace rondo {
 
-// A callback that writes a run into MLflow's folders (rondo/format/metrics_export.h) on rank 0: parameters,
-// and metrics of steps and validations. A resumed training continues its run.
+// Writes a run into MLflow's folders (rondo/format/metrics_export.h) on rank 0: parameters, and metrics of
+// steps and validations. A resumed training goes on with its run.
 class MlflowLog final : public Callback {
  public:
   // Location and contents.
   struct Options {
     std::filesystem::path directory = {};                // "mlruns": may hold many runs
-    std::string run_name = {};                           // display name in MLflow
+    std::string run_name = {};                           // as MLflow shows it
     std::map<std::string, std::string> parameters = {};  // by name
     std::int64_t every_steps = 10;                       // steps between metrics
   };
@@ -40,7 +40,7 @@ class MlflowLog final : public Callback {
   std::string unit_;
   std::int64_t total_steps_ = 0;
   std::optional<MlflowRun> run_;      // on rank 0
-  std::optional<SideOutput> output_;  // folder of the run
+  std::optional<SideOutput> output_;  // its folder
 };
 
 }  // namespace rondo

@@ -9,15 +9,15 @@
 
 namespace rondo {
 
-// A callback that writes events.out.tfevents.* for TensorBoard on rank 0.
+// Writes events.out.tfevents.* for TensorBoard on rank 0.
 class TensorBoard final : public Callback {
  public:
   // Output directory and intervals.
   struct Options {
-    std::filesystem::path directory = {};  // directory of events.out.tfevents.*
+    std::filesystem::path directory = {};  // for events.out.tfevents.*
     std::int64_t every_steps = 10;         // steps between events
     // Steps between histograms of every weight and gradient; 0: none. In such a step gradients are complete
-    // before the optimizer reads them, even if the strategy would defer that.
+    // before the optimizer reads them, whatever the strategy would do later.
     std::int64_t histograms_every = 0;
   };
   // The file is opened when training begins.
@@ -38,7 +38,7 @@ class TensorBoard final : public Callback {
   std::string unit_;
   std::int64_t total_steps_ = 0;
   std::optional<EventWriter> writer_;  // on rank 0
-  std::optional<SideOutput> output_;   // file of the writer
+  std::optional<SideOutput> output_;   // its file
 };
 
 }  // namespace rondo

@@ -10,9 +10,8 @@ namespace rondo {
 
 // Options of metrics of classes; each metric reads its own.
 struct MetricOptions {
-  std::int64_t classes =
-      // precision, recall, f1: 2 means class 1 alone; more means the average over the classes
-      2;
+  // precision, recall, f1: 2 means class 1 alone; more means the average over the classes
+  std::int64_t classes = 2;
   std::int64_t k = 5;      // top_k
   double threshold = 0.5;  // precision, recall, f1 of 2 classes: smallest probability of class 1
 };
