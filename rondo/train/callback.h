@@ -50,7 +50,7 @@ struct StepRecord {
 struct ValidationRecord {
   std::int64_t step = 0;                 // optimizer steps done
   std::int64_t epoch = 0;                // from 0
-  double elapsed_s = 0;                  // training time, as in StepRecord
+  double elapsed_s = 0;                  // training time at its end, including resumed runs
   std::map<std::string, double> values;  // by name of metric
 };
 
