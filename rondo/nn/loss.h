@@ -98,7 +98,7 @@ class LossFunction {
   std::function<Loss(const Tensors&, const Tensors&)> counted_;
   std::function<at::Tensor(const Tensors&, const Tensors&)> mean_;
   bool is_cross_entropy_ = false;
-  bool is_of_elements_ = false;  // all elements of the target count, whatever their value
+  bool is_of_elements_ = false;  // whether all elements of the target count
 };
 
 // Returns the loss `name`: cross_entropy (class logits, int64 targets), nll (log-probabilities, int64

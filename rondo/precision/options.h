@@ -48,7 +48,7 @@ struct PrecisionOptions {
   std::optional<at::ScalarType> cast_model_type{};  // dtype of parameters, buffers and inputs
   std::optional<bool> patch_functions{};            // autocast
   std::optional<bool> keep_batchnorm_fp32{};        // with cast_model_type: batch norms stay in float32
-  std::optional<bool> master_weights{};             // the optimizer updates float32 weights
+  std::optional<bool> master_weights{};             // whether the optimizer updates float32 weights
   std::optional<LossScale> loss_scale{};            // 1: no scaling
 };
 
@@ -57,8 +57,8 @@ struct PrecisionSettings {
   at::ScalarType dtype = at::ScalarType::BFloat16;  // dtype of autocast
   std::optional<at::ScalarType> cast_model_type{};  // empty: the model keeps its dtype
   bool patch_functions = false;                     // autocast
-  bool keep_batchnorm_fp32 = false;                 // batch norms stay in float32
-  bool master_weights = false;                      // the optimizer updates float32 weights
+  bool keep_batchnorm_fp32 = false;                 // whether batch norms stay in float32
+  bool master_weights = false;                      // whether the optimizer updates float32 weights
   LossScale loss_scale{};                           // 1: no scaling
 };
 
@@ -72,7 +72,7 @@ struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype{};   // gathered parameters and computation; empty: the model's
   std::optional<at::ScalarType> reduce_dtype{};  // gradients in the reduction; empty: param_dtype
   std::optional<at::ScalarType> output_dtype{};  // floating-point outputs of the model; empty: unchanged
-  bool cast_forward_inputs = true;               // cast floating-point inputs of forward to param_dtype
+  bool cast_forward_inputs = true;               // whether forward casts float inputs to param_dtype
   bool keep_batchnorm_fp32 = false;              // not in FSDP2: parameters of batch norms keep their dtype
 
   // Returns whether all fields are the same.

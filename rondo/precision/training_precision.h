@@ -49,7 +49,7 @@ class MasterWeights {
 
  private:
   struct Pair {
-    at::Tensor parameter;  // of the model
+    at::Tensor parameter;  // a parameter of the model
     at::Tensor master;
   };
   std::map<const c10::TensorImpl*, at::Tensor> masters_;  // copies by the model's parameter

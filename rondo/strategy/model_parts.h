@@ -27,15 +27,18 @@ enum class NewValues {
 
 // Properties of a model's parts. The defaults describe a model that every rank optimises as a whole.
 struct PartsTraits {
-  bool optimizes_shards = false;     // module() has shards or copies instead of the model's own parameters
-  bool fp32_master_weights = false;  // the model computes with rounded values of module()'s parameters
-  // The model computes in the memory of module()'s parameters, so a training may keep master weights of them
-  // and write these back after PreparedModel::step().
+  // Whether module() has shards or copies instead of the model's own parameters.
+  bool optimizes_shards = false;
+  // Whether the model computes with rounded values of module()'s parameters.
+  bool fp32_master_weights = false;
+  // Whether the model computes in the memory of module()'s parameters. A training may then keep master
+  // weights of them and write these back after PreparedModel::step().
   bool computes_with_optimized = true;
-  // shards() and full_copies() may be in memory of other ranks, and become invalid when these exit
+  // Whether shards() and full_copies() may be in memory of other ranks; they become invalid when these exit.
   bool shares_memory = false;
-  bool is_flushed = true;  // shards() are current without flush(), which then waits for no rank
-  // An optimizer on this rank may read the whole model and evaluate it any number of times.
+  // Whether shards() are current without flush(), which then waits for no rank.
+  bool is_flushed = true;
+  // Whether an optimizer on this rank may read the whole model and evaluate it any number of times.
   bool optimizes_whole_model = false;
 };
 

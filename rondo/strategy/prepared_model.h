@@ -243,8 +243,8 @@ class PreparedModel {
   int local_depth_ = 0;  // nesting depth of no_sync()
   // Set by a hook on the outputs of forward(), on an autograd thread, before backward() returns.
   std::shared_ptr<std::atomic<bool>> had_backward_ = std::make_shared<std::atomic<bool>>(false);
-  bool is_whole_ = false;           // unshard() was called, and no pass has begun since
-  bool evaluates_closure_ = false;  // step() is running a closure
+  bool is_whole_ = false;           // whether unshard() was called after the last pass
+  bool evaluates_closure_ = false;  // whether step() is running a closure
 };
 
 }  // namespace rondo

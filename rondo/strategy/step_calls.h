@@ -31,8 +31,8 @@ class StepCalls {
   };
 
   Stage stage_ = Stage::idle;
-  bool synchronises_ = true;        // of the present pass
-  bool discards_ = false;           // of the pass since the last begin_step()
+  bool synchronises_ = true;        // whether the present pass synchronises
+  bool discards_ = false;           // whether the pass since begin_step() discards its gradients
   bool gradients_are_read_ = true;  // LocalBatch::gradients_are_read
 };
 

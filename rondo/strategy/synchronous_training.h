@@ -48,7 +48,7 @@ class SynchronousTraining final : public Training {
   std::vector<at::Tensor> parameters_;
   GroupRates rates_;
   LossFunction loss_;
-  bool needs_norms_ = false;  // the optimizer reads norms that ranks sum
+  bool needs_norms_ = false;  // whether the optimizer reads norms that ranks sum
   std::int64_t steps_ = 0;    // number of steps whose updates are in the weights
   // State between hand_over() and rebuild(): from leaving ranks and, in full_copies, this rank's own model.
   ShardedState handed_over_;

@@ -39,7 +39,7 @@ struct StepResult {
   StepTotals totals;                         // sums over all replicas
   std::optional<double> gradient_norm = {};  // L2, before clipping; empty without clipping
   std::optional<double> loss_scale = {};     // scale of these gradients; empty without a scaler
-  bool skipped = false;                      // a gradient was not finite, so the weights did not change
+  bool skipped = false;                      // whether a non-finite gradient left the weights unchanged
 };
 
 // Properties of a process's replicas.
@@ -93,7 +93,7 @@ class Training {
   //
   // The newest state, by optimizer steps, is used; ties go to the largest world. Ranks that are behind, or
   // whose last step still waited for gradients, receive it from others. Parameters, buffers and the
-  // optimizer's state are moved; communication state (error feedback) and random generators start anew.
+  // optimizer's state are moved; communication state (error feedback) and random generators are reset.
   // Returns a rank that had the newest state; other state to continue from, such as the position in the data,
   // is there.
   //

@@ -10,7 +10,7 @@
 
 namespace rondo {
 
-// A failure that every rank knows of; rank 0 reports it.
+// A failure that every rank has received; rank 0 reports it.
 class AgreedError : public JobError {
  public:
   using JobError::JobError;

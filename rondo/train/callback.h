@@ -68,7 +68,7 @@ struct EpochRecord {
 // Reason for the end of a fit.
 enum class FitEnd {
   finished,   // all steps were done
-  early,      // a callback asked to stop
+  early,      // a callback requested the stop
   preempted,  // FitOptions::stop_requested returned true on some rank; the run can be resumed
 };
 

@@ -17,7 +17,7 @@ class CallbackFailed final : public AgreedError {
   using AgreedError::AgreedError;
 };
 
-// A collector of exceptions that callbacks throw on one rank. Other ranks do not know of them and continue,
+// A collector of exceptions that callbacks throw on one rank. Other ranks do not receive them and continue,
 // so this rank continues too. The first failure is kept until the ranks agree on it (run_agreed). Used by one
 // thread.
 class CallbackFailures {

@@ -81,8 +81,8 @@ class FitLoop {
   FitResult result_;
   bool counts_tokens_ = false;
   std::vector<CountsFigures*> counting_;  // modules of the model
-  bool moves_rate_ = false;               // a callback has multiplied the optimizer's own rate
-  bool in_epoch_ = false;                 // on_epoch_begin() was called
+  bool moves_rate_ = false;               // whether a callback has multiplied the optimizer's own rate
+  bool in_epoch_ = false;                 // whether on_epoch_begin() was called
   StepSettings settings_;                 // settings of every step, except its number and rate
   // Phase of the current step, for the timeline.
   StepPhase phase_ = StepPhase::end;

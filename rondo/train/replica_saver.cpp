@@ -59,7 +59,7 @@ std::vector<FileRecord> records_of_rest(const fs::path& directory, const std::ve
   return records;
 }
 
-// A failure of a rank that all ranks know of. Unlike a communication error, which only some may have.
+// A failure of a rank that has reached all ranks, unlike a communication error, which only some may have.
 class ToldFailure final : public Error {
  public:
   using Error::Error;

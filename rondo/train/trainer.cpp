@@ -76,7 +76,7 @@ std::vector<CommunicationState> take_engine_memory(std::vector<CommunicationStat
   return engines;
 }
 
-// Restores the engine's state. If it cannot, the engine starts anew and the result says why.
+// Restores the error feedback of the engine's codec. Otherwise resets it and returns the reason.
 std::string restore_engine(const Context& context, const std::vector<CommunicationState>& engines) {
   const auto ranks = static_cast<std::size_t>(context.world_size());
   std::string incompatibility;
@@ -509,7 +509,7 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
     state_->schedule = values.schedule;
     state_->callback_states = std::move(values.callbacks);
     state_->training->precision().restore(values.precision);
-    // With another world size the ranks' random streams cannot continue; they start anew, as at the start of
+    // With another world size the ranks' random streams cannot continue; they restart, as at the start of
     // a run.
     const auto rank = static_cast<std::size_t>(context.rank());
     if (static_cast<int>(state.random_states.size()) == context.world_size()) {

@@ -38,7 +38,7 @@ struct TrainerState {
   std::vector<Metric> metrics = {loss_metric()};
   std::vector<std::string> no_matrices = {};                  // parameters with at most one dimension
   double compiled_rate = 0;                                   // the optimizer's initial learning rate
-  bool has_optimizer_options = false;                         // compile() was called with OptimizerOptions
+  bool has_optimizer_options = false;                         // whether compile() got OptimizerOptions
   TrainingPosition position = {};                             // position of the next step
   LastFigures last = {};                                      // figures of the last fit, or restored
   std::vector<std::shared_ptr<Callback>> callbacks = {};      // callbacks of the current or last fit
@@ -50,9 +50,9 @@ struct TrainerState {
   // or restored.
   nlohmann::json sampling = nlohmann::json::object();
   std::optional<ScheduleState> schedule = {};  // schedule of the last fit, or restored; empty before both
-  bool fitting = false;                        // in fit, which agrees on failures
-  bool trusts_archives = false;                // allow libtorch's archives of a checkpoint
-  bool paused = false;                         // other work than training has followed the last step
+  bool fitting = false;                        // whether fit() is running, which agrees on failures
+  bool trusts_archives = false;                // whether to read libtorch's archives of a checkpoint
+  bool paused = false;                         // whether other work has followed the last step
 
   PreparedModel& prepared() const { return training->prepared(); }
 };

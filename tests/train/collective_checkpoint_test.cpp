@@ -61,7 +61,7 @@ class LimitedMemory {
 
 struct Way {
   std::string strategy;
-  bool on_hosts = false;  // one rank each
+  bool on_hosts = false;  // whether each rank has a host of its own
 };
 
 class InParts : public ::testing::TestWithParam<Way> {};

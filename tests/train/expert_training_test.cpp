@@ -34,7 +34,7 @@ struct Way {
   double capacity_factor = 0;
   std::int64_t accumulate = 1;
   double clip_norm = 0;
-  bool limited = false;  // ranks evaluate together
+  bool limited = false;  // whether ranks evaluate together
   std::string engine = "native";
   std::int64_t micro_batches = 1;
   double balance_loss = 0.1;

@@ -12,7 +12,7 @@
 namespace rondo {
 
 // Writes a run into MLflow's folders (rondo/format/metrics_export.h) on rank 0: parameters, and metrics of
-// steps and validations. A resumed training goes on with its run.
+// steps and validations. A resumed training continues its run.
 class MlflowLog final : public Callback {
  public:
   // Location and contents.

@@ -67,7 +67,7 @@ class PredictionReport final : public Callback {
   std::vector<double> exposed_comm_ms_;
   std::map<std::string, std::vector<double>> unit_exposed_comm_ms_;
   std::uint64_t peak_bytes_ = 0;
-  bool only_trained_ = true;  // only training steps have run so far
+  bool only_trained_ = true;  // whether only training steps have run so far
   nlohmann::ordered_json result_;
 };
 

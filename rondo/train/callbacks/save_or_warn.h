@@ -9,7 +9,7 @@ namespace rondo {
 
 // Runs `save`, which calls Trainer::save(). If the checkpoint cannot be written, for example on a full disk,
 // rank 0 logs a warning that names `what`; training continues and older checkpoints stay. Rethrows errors
-// that not all ranks know of, and those of callbacks (CallbackFailed). Collective.
+// that did not reach all ranks, and those of callbacks (CallbackFailed). Collective.
 void save_or_warn(const Trainer& trainer, const char* what, const std::function<void()>& save);
 
 // Throws AgreedError if rank 0, or with `on_all_ranks` any rank, cannot create a file in `directory`;

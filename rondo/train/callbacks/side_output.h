@@ -24,7 +24,7 @@ class SideOutput {
 
   std::filesystem::path path_;
   std::mutex mutex_;      // protects failing_
-  bool failing_ = false;  // the last write failed, and a warning was logged
+  bool failing_ = false;  // whether the last write failed with a warning
 };
 
 }  // namespace rondo
