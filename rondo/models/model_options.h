@@ -10,8 +10,8 @@
 
 namespace rondo {
 
-// Returns the models that make_model() knows with their options, as their families declare them; sorted by
-// name. Needs no libtorch.
+// Returns the models of make_model() with their options, as their families declare them, sorted by name.
+// Needs no libtorch.
 std::vector<Declaration> declared_models();
 
 // A user's model in a file: a shared module with a factory, or TorchScript.

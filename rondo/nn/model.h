@@ -81,7 +81,7 @@ class ForwardFunction {
   }
   static void check_inputs(std::size_t given, std::size_t taken);
 
-  // An unconstrained function template accepts Tensors as it accepts everything, which proves nothing.
+  // An unconstrained function template accepts every type; NoTensor excludes it.
   struct NoTensor {};
   template <class Function>
   static constexpr bool takes_all_at_once =

@@ -59,9 +59,10 @@ std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module);
 // Returns dtype and shape: "float32 [10, 784]".
 std::string describe_shape(const at::Tensor& tensor);
 
-// A scope in which a module's parameters do not learn: their requires_grad is false, so a forward pass
+// A scope in which a module's parameters are frozen: their requires_grad is false, so a forward pass
 // recorded meanwhile leaves their `.grad` unchanged. Gradients still pass through the model to its inputs.
-// For a model that others learn through, such as a GAN's discriminator while the generator learns:
+// For a model through which gradients flow to another one, such as a GAN's discriminator in the generator's
+// step:
 //
 //   const rondo::FrozenParameters frozen(*discriminator);
 //   loss(discriminator->forward(generator->forward(noise))).backward();

@@ -27,9 +27,9 @@ struct SampleInfo {
   double loss_scale = 1;
 };
 
-// A scope that tells modules called by this thread which samples they see: SampleDropout draws by them,
-// SyncBatchNorm weights by them. The trainer opens a scope around the forward and backward pass of each
-// batch; a custom loop does the same:
+// A scope that identifies the samples of a forward pass for modules called by this thread: SampleDropout
+// draws by them, SyncBatchNorm weights by them. The trainer opens a scope around the forward and backward
+// pass of each batch; a custom loop does the same:
 //
 //   const rondo::SampleScope scope({.seed = seed, .step = step, .indices = batch.indices});
 //   loss_function(model->forward(batch.input), batch.target).mean.backward();

@@ -36,9 +36,9 @@ struct LocalBatch {
   // False for all micro-batches of an accumulation window except the last: gradients stay local (DDP's
   // no_sync).
   bool synchronise = true;
-  // The parameters get no gradients in this pass, and `.grad` keeps the gradients of earlier passes. For a
-  // model that others learn through, such as a GAN's discriminator while the generator learns: gradients
-  // still pass through it to its inputs. Such a pass never synchronises.
+  // The parameters get no gradients in this pass, and `.grad` keeps the gradients of earlier passes.
+  // Gradients still pass through the model to its inputs, as a GAN's discriminator needs in the generator's
+  // step. Such a pass never synchronises.
   bool discard_gradients = false;
   // Gradients are read between the backward pass and the optimizer's step: by clipping, a gradient scaler or
   // a custom loop. False lets a strategy defer combining gradients, and the optimizer's update, from

@@ -14,8 +14,8 @@ namespace rondo {
 // Weights of a prepared model and state of its optimizer, by name, under any strategy. Parameters have the
 // dtype that the optimizer updates (under a mixed precision policy these are the master weights), each under
 // the first of its names. Parameters that each rank has for itself (`ignored`) are omitted. The state of an
-// optimizer that rondo does not know is libtorch's archive, which may run code when it is loaded: do not load
-// one from a file that you do not trust.
+// optimizer that optimizer_fields.h lacks, such as LBFGS, is libtorch's archive, which may run code when it
+// is loaded: do not load one from a file that you do not trust.
 
 // Returns every full parameter and buffer, on every rank. Collective. Tensors may be the model's own and
 // change with it.

@@ -113,7 +113,7 @@ CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
   CheckpointEvaluation last;
   for (;;) {
     if (options.stop_requested && options.stop_requested()) return last;
-    // In this order, so that the last checkpoint of a training that has ended is found.
+    // This order finds the last checkpoint of a training that has ended.
     std::optional<CheckpointEntry> newest = newest_checkpoint(checkpoints);
     const bool over = training.is_over(newest);
     if (over) newest = newest_checkpoint(checkpoints);

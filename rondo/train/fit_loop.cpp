@@ -192,8 +192,9 @@ void FitLoop::adopt_position() {
                            "; give the same data and sampling options, or resume from the end of an epoch"));
     }
   }
-  // The order of samples does not depend on the batch size. The rest of the epoch is divided anew if no batch
-  // of the new size begins here, if another world has read part of the epoch, or if the division is by file.
+  // The order of samples does not depend on the batch size. The rest of the epoch is divided again in
+  // three cases: no batch of the new size begins here, another world has read part of the epoch, or the
+  // division is by file.
   const std::int64_t samples = position.batch * before.at("global_batch").get<std::int64_t>();
   const bool by_file = division_.by_file || before.contains("readers_by_file");
   if (!by_file && samples % global_batch == 0 && parts_done(before, "the training").empty()) {

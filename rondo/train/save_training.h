@@ -47,8 +47,8 @@ struct OwnPosition {
 
 // Options of load().
 struct LoadOptions {
-  // Allows reading libtorch's archive of an optimizer that rondo does not know, which may run code of the
-  // checkpoint. Without it such a checkpoint is a UsageError.
+  // Whether to read libtorch's archive of an optimizer that optimizer_fields.h lacks, such as LBFGS. The
+  // archive may run code of the checkpoint. If false, load() throws UsageError for such a checkpoint.
   bool trust_archives = false;
 };
 

@@ -148,7 +148,7 @@ nlohmann::json states_of_callbacks(TrainerState& state) {
   auto name = names.begin();
   tell_callbacks(state, [&](Callback& callback) {
     const std::string& key = *name++;
-    // A callback does not know a state that was restored after the last fit.
+    // A state that was restored after the last fit has not reached its callback yet.
     if (!states.contains(key)) states[key] = callback.state();
   });
   return states;

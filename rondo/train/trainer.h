@@ -197,8 +197,8 @@ class Trainer {
                std::vector<Metric> metrics = {loss_metric()});
 
   // Trains from position() on. Logs a warning if that is already the end. Throws UsageError for options that
-  // do not fit the data, and for arguments that differ between ranks (on several ranks as an AgreedError, see
-  // agreement.h), and CommunicationError if a rank is lost.
+  // do not fit the data, and for arguments that differ between ranks; on several ranks it is an AgreedError
+  // (agreement.h). Throws CommunicationError if a rank is lost.
   FitResult fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options);
 
   // Runs one optimizer step on this rank's batch, of any size: the gradient is that of the mean over the
@@ -235,8 +235,9 @@ class Trainer {
   // first tensor that differs.
   void restore(const std::filesystem::path& checkpoint);
 
-  // Allows restore() to read libtorch's archive of an optimizer that rondo does not know, which may run code
-  // of the checkpoint. Without this call such a checkpoint is a UsageError.
+  // Allows restore() to read libtorch's archive of an optimizer that optimizer_fields.h lacks, such as LBFGS.
+  // The archive may run code of the checkpoint. Without this call restore() throws UsageError for such a
+  // checkpoint.
   void trust_archives();
 
   // Loads only the weights of a checkpoint as in restore(); optimizer and position do not change. Collective.
@@ -244,14 +245,15 @@ class Trainer {
   // Returns this rank's part of weights and buffers after the last step: the training's own tensors.
   // Collective.
   WeightsCopy weights();
-  // Return copies of these, and write copies back, in the same world. Collective.
+  // Returns copies of weights(), for put_weights() in the same world. Collective.
   WeightsCopy copy_weights();
-  void put_weights(const WeightsCopy& weights);  // likewise
+  // Writes copies back. Collective.
+  void put_weights(const WeightsCopy& weights);
   // Writes copies back with the figures of their validation, which become the fit's last figures if it ends
   // with these weights.
   void put_weights(const WeightsCopy& weights, std::map<std::string, double> validation);
   // Returns the number of times that put_weights(), load_weights() and restore() have replaced the weights.
-  // By it a callback detects weights that do not come from training alone.
+  // Callbacks use it to detect weights that are not the result of training alone.
   std::int64_t times_replaced() const;
   // Makes the model use `weights` until show_trained_weights(), which returns whether it restored anything.
   // Meanwhile the training's own weights are kept, with its strategy's other state (local_sgd: each rank's

@@ -7,8 +7,8 @@
 
 namespace rondo {
 
-// Model FLOPs utilisation (MFU) of steps: the operations that the model needs for a step's samples, divided
-// by the operations that the ranks could do in the step's time,
+// Model FLOPs utilisation (MFU) of steps: the ratio of the operations that a step's samples need to the
+// ranks' peak in the step's time,
 //
 //   3 x forward FLOPs of a sample x samples of the step / (seconds of the step x sum of the ranks' peaks).
 //

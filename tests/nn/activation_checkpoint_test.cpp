@@ -272,7 +272,7 @@ TEST(ActivationCheckpoint, ObserversSeeTheRecomputationBetweenTheirBackwardMomen
   EXPECT_EQ(events, expected);
 }
 
-// As on a device, whose backward pass runs on an autograd thread.
+// The thread stands for the autograd thread of a device.
 TEST(ActivationCheckpoint, BackwardOnAnotherThreadDropsWhatForwardDropped) {
   SampleDropout dropout(0.5);
   const at::Tensor input = torch::ones({4, 32}, torch::requires_grad());

@@ -348,7 +348,8 @@ TEST(Rebuild, CallbacksGoOnWhereTheNewestRanksAre) {
   });
 }
 
-// Only the writing rank knows its run; null states of other ranks, which may be broadcast, are ignored.
+// Only the writing rank has the state of its run; null states of other ranks, which may be broadcast, are
+// ignored.
 TEST(Rebuild, ALogGoesOnWhoeverTellsOfIt) {
   const TemporaryDirectory directory;
   const auto data = std::make_shared<Watched>();

@@ -7,9 +7,9 @@
 namespace rondo {
 
 // A file that a callback writes during training: rows, events, a report. If it cannot be opened when training
-// begins, that is an error. If it cannot be written later (a full disk, a folder that was removed or
-// renamed), the writing process logs one warning until writing works again, and training continues, as for
-// checkpoints (save_or_warn.h). Any thread.
+// begins, that is an error. If a later write fails (a full disk, a folder that was removed or renamed), the
+// writing process logs one warning until writing works again. Training continues, as for checkpoints
+// (save_or_warn.h). Any thread.
 class SideOutput {
  public:
   // `path` is the file or folder that must exist after each write; empty: no check.

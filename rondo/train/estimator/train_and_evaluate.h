@@ -50,7 +50,7 @@ struct TrainSpec {
 
 // Evaluation data and options of a job.
 struct EvalSpec {
-  InputFunction input = {};       // all samples, of one pipeline, wherever they are evaluated
+  InputFunction input = {};       // all samples, of one pipeline
   EvaluateOptions evaluate = {};  // batch size and number of batches
 };
 
