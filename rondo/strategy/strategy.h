@@ -38,7 +38,7 @@ struct ReplicaPlacement {
   // Ranks that count as replicas: figures of all of them add up to those of the job. All of context(), unless
   // a replica is divided among ranks; then those with the same part as this rank.
   Group replicas = {};
-  // run() calls a step once for all replicas of this process, with their joint batch
+  // Whether run() calls a step once for all replicas of this process, with their joint batch.
   bool joins_batches = false;
 };
 
