@@ -14,9 +14,9 @@
 namespace rondo {
 namespace {
 
-// `sum`, which knows the parameters of `module`, for an optimizer that has their masters.
+// Adapts `sum`, which takes parameters of `module`, to an optimizer that has their masters.
 NormSum told_of_masters(NormSum sum, const torch::nn::Module& module, const MasterWeights& masters) {
-  std::map<const c10::TensorImpl*, at::Tensor> parameters;  // by master
+  std::map<const c10::TensorImpl*, at::Tensor> parameters;  // parameters by master
   for (const at::Tensor& parameter : module.parameters())
     parameters.emplace(masters.of(parameter).unsafeGetTensorImpl(), parameter);
   return [sum = std::move(sum), parameters = std::move(parameters)](const std::vector<at::Tensor>& optimized,
