@@ -68,13 +68,13 @@ struct CommHook {
   std::function<void(const CommState&)> restore = {};  // goes on from what save() gave
 };
 
-// Calls `restore` with this rank's entry of the states that all ranks of `group` saved, in rank order. Returns
-// why nothing was restored, as a clause after "its saved state" ("is of 3 ranks, this run has 2", or what
-// `restore` returns); empty when it was. Communicates nothing.
+// Calls `restore` with this rank's entry of the states that all ranks of `group` saved, in rank order.
+// Returns why nothing was restored, as a clause after "its saved state" ("is of 3 ranks, this run has 2", or
+// what `restore` returns); empty when it was. Communicates nothing.
 std::string restore_own_state(const std::vector<CommState>& of_ranks, const Group& group,
                               const std::function<std::string(const CommState&)>& restore);
-// The warning that a codec starts without its saved error feedback, for a reason of restore_own_state(); empty
-// for an empty one.
+// The warning that a codec starts without its saved error feedback, for a reason of restore_own_state();
+// empty for an empty one.
 std::string codec_restart_warning(const std::string& reason);
 
 // A list of numbers as a tensor of a state.

@@ -17,8 +17,8 @@ CommHook fp16_compress_hook(const Group& group);
 // The same in bfloat16.
 CommHook bf16_compress_hook(const Group& group);
 
-// Averages by a reduce-scatter and an all-gather, TensorFlow's CommunicationImplementation.RING. A bucket whose
-// length the ranks do not divide is copied.
+// Averages by a reduce-scatter and an all-gather, TensorFlow's CommunicationImplementation.RING. A bucket
+// whose length the ranks do not divide is copied.
 CommHook ring_hook(const Group& group);
 
 // Around any hook: it sees, and communicates, the bucket in float16.

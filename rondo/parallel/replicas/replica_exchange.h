@@ -50,7 +50,7 @@ class WorkerExchange {
   const Group group_;
   const std::optional<Duration> timeout_;
   std::vector<ModelTensor> parameters_;
-  CommHook hook_;  // runs nothing for the engine's all-reduce
+  CommHook hook_;          // runs nothing for the engine's all-reduce
   GradientWeight weight_;  // of this step
   const Transfer::WeightSource weight_source_ = [this]() -> const GradientWeight& { return weight_; };
   std::vector<std::unique_ptr<FlatAllReduce>> transfers_;  // a pack each
