@@ -10,9 +10,9 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/env/mesh.h"
+#include "rondo/nn/optimizers/optimizer_options.h"
 #include "rondo/options/declaration.h"
 #include "rondo/options/option_table.h"
-#include "rondo/nn/optimizers/optimizer_options.h"
 #include "rondo/train/schedule_options.h"
 
 namespace rondo {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "rondo/train/schedule_state.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {

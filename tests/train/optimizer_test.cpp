@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "rondo/base/error.h"
-#include "rondo/strategy/group_rates.h"
 #include "rondo/nn/optimizers/fused_adam.h"
 #include "rondo/nn/optimizers/optimizer_options.h"
+#include "rondo/strategy/group_rates.h"
 #include "tests/errors.h"
 
 namespace rondo::optimizer_test {

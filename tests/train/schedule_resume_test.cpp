@@ -4,6 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/train/callbacks/learning_rate_scheduler.h"
+#include "rondo/train/schedule_state.h"
 #include "tests/backend/ranks.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"

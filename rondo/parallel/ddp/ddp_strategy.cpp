@@ -11,8 +11,8 @@
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/gradients/fingerprint.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 #include "rondo/strategy/step_calls.h"
 

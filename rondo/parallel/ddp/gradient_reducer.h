@@ -7,12 +7,12 @@
 
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
-#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
 #include "rondo/parallel/ddp/sparse_exchange.h"
 #include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/reducer.h"
 #include "rondo/parallel/gradients/transfer.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 
 namespace rondo {

@@ -10,8 +10,8 @@
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/gradients/model_agreement.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/strategy/clip_shards.h"
 #include "rondo/strategy/one_device.h"
 

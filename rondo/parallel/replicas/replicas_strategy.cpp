@@ -5,11 +5,11 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/device/devices.h"
+#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/replicas/data_parallel.h"
 #include "rondo/parallel/replicas/replica_threads.h"
 #include "rondo/parallel/replicas/replicas_options.h"
-#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/strategy/replica_context.h"
 
 namespace rondo {

@@ -1,6 +1,6 @@
 #include "rondo/base/error.h"
-#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/ddp/ddp_strategy.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/tpu/torus.h"
 #include "rondo/parallel/tpu/tpu_options.h"
 
