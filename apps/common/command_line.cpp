@@ -102,7 +102,7 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
     return static_cast<int>(ExitCode::usage);
   } catch (const JobError& e) {
-    if (e.mine_to_report()) print_error(app.get_name(), e.what());
+    if (e.is_reporter()) print_error(app.get_name(), e.what());
     return static_cast<int>(e.exit_code());
   } catch (const UsageError& e) {
     return report(app, e.what(), ExitCode::usage);

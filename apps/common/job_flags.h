@@ -5,7 +5,7 @@
 
 #include "apps/common/flag_checks.h"
 #include "rondo/backend/engine/engine_text.h"
-#include "rondo/backend/engine_folders.h"
+#include "rondo/backend/engine_factories.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/host_resources.h"

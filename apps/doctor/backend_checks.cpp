@@ -9,7 +9,7 @@
 #include "checks.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/nccl_module.h"
-#include "rondo/backend/engine_folders.h"
+#include "rondo/backend/engine_factories.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/process.h"
 #include "rondo/base/text.h"

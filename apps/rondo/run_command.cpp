@@ -261,8 +261,9 @@ struct Hosts {
 // With --nnodes above 1 and without --node-rank.
 int node_rank_among(int hosts, const std::string& nnodes, const Hosts& told) {
   if (told.place && told.place->num_nodes != hosts) {
-    throw UsageError(str("--nnodes ", nnodes, " contradicts ", told.place->told_by, ", which has started ",
-                         told.place->num_nodes, " launchers: leave --nnodes out, or give --node-rank too"));
+    throw UsageError(str("--nnodes ", nnodes, " contradicts ", told.place->launcher_source,
+                         ", which has started ", told.place->num_nodes,
+                         " launchers: leave --nnodes out, or give --node-rank too"));
   }
   if (told.place) return told.place->node_rank;
   return rondo::env::kubernetes_node_rank(rondo::env::process_environment()).value_or(0);
@@ -438,7 +439,7 @@ void parse_meeting_place(const Flags& flags, const Hosts& hosts, RunOptions& opt
   if (several && options.master_addr.empty()) {
     throw UsageError(str("--master-addr is missing: with ",
                          hosts.place ? str("launchers on ", hosts.count, " hosts, which ",
-                                           hosts.place->told_by, " has started,")
+                                           hosts.place->launcher_source, " has started,")
                                      : str("--nnodes ", hosts.count),
                          " every host must be told the address of host 0, as in --master-addr 10.0.0.1"));
   }

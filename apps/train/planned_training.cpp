@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 
 // What the planned strategy is told.
 ShardedOptions sharded_options(const TrainFlags& flags) {
-  const std::vector<Declaration> declared = ShardedFolder::declarations();
+  const std::vector<Declaration> declared = ShardedStrategyFactory::declarations();
   const OptionTable& table = find_declaration(declared, flags.strategy)->options;
   return *static_cast<const ShardedOptions*>(table.read(flags.options_in(table)).get());
 }
@@ -276,7 +276,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
                            " the plan says which units are checkpointed; leave the flag out"));
   });
   run_agreed(context, [&] {
-    const OptionTable cuts = PipelineFolder::declarations().front().options;
+    const OptionTable cuts = PipelineStrategyFactory::declarations().front().options;
     for (const Option& option : cuts.options()) {
       const auto given = flags.options.find(option.name);
       // A file of --config names them all.

@@ -47,7 +47,7 @@ int record_failures(const std::function<int()>& body) {
     return body();
   } catch (const JobError& error) {
     let_error_end_process();
-    if (error.mine_to_report()) launch::record_failure(error);
+    if (error.is_reporter()) launch::record_failure(error);
     throw;
   } catch (const std::exception& error) {
     let_error_end_process();

@@ -44,7 +44,7 @@ fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
   fs::path newest = find_checkpoint(path);
   if (!flags.resume_intact) return newest;
   const IntactCheckpoint found = newest_intact_checkpoint(parent_of_checkpoint(newest));
-  for (const IntactCheckpoint::Damaged& damaged : found.passed_over)
+  for (const IntactCheckpoint::Damaged& damaged : found.skipped_checkpoints)
     log::warning("passing over ", damaged.entry.path.string(),
                  ", which is damaged: ", describe(damaged.damage));
   if (!found.newest)

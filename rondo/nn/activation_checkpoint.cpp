@@ -68,22 +68,22 @@ bool is_differentiable(const at::Tensor& tensor) { return tensor.defined() && te
 
 // A scope that restores the buffers of a unit's modules (running averages) at its end, because forward
 // changes them.
-class BuffersAsBefore {
+class BufferRestorer {
  public:
-  explicit BuffersAsBefore(const UnitState* unit) {
+  explicit BufferRestorer(const UnitState* unit) {
     if (unit == nullptr) return;
     const at::NoGradGuard no_grad;
     for (const at::Tensor& buffer : unit->module().buffers()) {
       if (buffer.defined()) saved_.emplace_back(buffer, buffer.detach().clone());
     }
   }
-  ~BuffersAsBefore() {
+  ~BufferRestorer() {
     // Dispatches below version counting: backward passes of other calls may have saved these buffers.
     const at::AutoDispatchBelowADInplaceOrView without_versions;
     for (const auto& [buffer, value] : saved_) buffer.copy_(value);
   }
-  BuffersAsBefore(const BuffersAsBefore&) = delete;
-  BuffersAsBefore& operator=(const BuffersAsBefore&) = delete;
+  BufferRestorer(const BufferRestorer&) = delete;
+  BufferRestorer& operator=(const BufferRestorer&) = delete;
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;
@@ -91,9 +91,9 @@ class BuffersAsBefore {
 
 // A scope without users' hooks on parameters. These hooks run when the gradient arrives in the outer graph;
 // otherwise the inner pass would run them too.
-class HooksAside {
+class HooksDisabled {
  public:
-  explicit HooksAside(const edge_list& edges) {
+  explicit HooksDisabled(const edge_list& edges) {
     for (const Edge& edge : edges) {
       auto& hooks = edge.function->tensor_pre_hooks();
       if (hooks.empty() || std::any_of(aside_.begin(), aside_.end(),
@@ -103,11 +103,11 @@ class HooksAside {
       edge.function->tensor_pre_hooks().clear();
     }
   }
-  ~HooksAside() {
+  ~HooksDisabled() {
     for (auto& [node, hooks] : aside_) node->tensor_pre_hooks() = std::move(hooks);
   }
-  HooksAside(const HooksAside&) = delete;
-  HooksAside& operator=(const HooksAside&) = delete;
+  HooksDisabled(const HooksDisabled&) = delete;
+  HooksDisabled& operator=(const HooksDisabled&) = delete;
 
  private:
   using Hooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
@@ -149,7 +149,7 @@ class Recomputation final : public torch::autograd::Node {
     }
     check_versions();
     const Recomputing now;
-    const BuffersAsBefore buffers(unit_);
+    const BufferRestorer buffers(unit_);
     Edge source;
     edge_list roots;
     variable_list root_gradients;
@@ -224,7 +224,7 @@ class Recomputation final : public torch::autograd::Node {
       wanted.push_back(next_edge(i));
       place.push_back(i);
     }
-    const HooksAside aside(wanted);
+    const HooksDisabled aside(wanted);
     const NestedBackward nested;
     variable_list found = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,

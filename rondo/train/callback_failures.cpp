@@ -41,7 +41,7 @@ void CallbackFailures::agree(const Context& context) {
   try {
     run_agreed(context, [this] { rethrow(); });
   } catch (const AgreedError& error) {
-    throw CallbackFailed(error.what(), error.exit_code(), error.mine_to_report());
+    throw CallbackFailed(error.what(), error.exit_code(), error.is_reporter());
   } catch (const CommunicationError&) {
     throw;
   } catch (const UsageError& error) {  // on a single process, as below

@@ -227,7 +227,7 @@ FitResult FitLoop::run() {
   last_elapsed_ = Clock::now();
   catch_up();
   const bool has_ended = position.step >= outline_.total_steps && result_.end == FitEnd::finished;
-  if (has_ended || result_.end == FitEnd::early) say_that_nothing_is_left();
+  if (has_ended || result_.end == FitEnd::early) warn_no_steps_left();
   if (position.step < outline_.total_steps && result_.end == FitEnd::finished)
     seek(position.epoch, position.batch);
   state_.paused = false;
@@ -316,7 +316,7 @@ void FitLoop::catch_up() {
   }
 }
 
-void FitLoop::say_that_nothing_is_left() const {
+void FitLoop::warn_no_steps_left() const {
   if (trainer_.strategy().context().rank() != 0) return;
   const std::int64_t step = state_.position.step;
   if (result_.end == FitEnd::early) {

@@ -58,7 +58,7 @@ class FitLoop {
   // Completes the previous run's unfinished work after its last step.
   void catch_up();
   // Logs a warning on rank 0 that this call has no step to do.
-  void say_that_nothing_is_left() const;
+  void warn_no_steps_left() const;
   // Returns whether a callback wants to stop, and stores its name.
   bool callbacks_want_to_stop();
   // Sets the phase and category of this thread's further allocations in this step.

@@ -259,7 +259,7 @@ Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10:
   if (tracks_cpu_allocations()) state_->memory = std::make_shared<MemoryObserver>(replica_memory_tracker());
   Recipe recipe{.model = std::move(factory), .precision = precision, .device = device};
   recipe.on_model = [this](const Model& model) {
-    state_->no_matrices = parameters_that_are_no_matrices(*model.module);
+    state_->no_matrices = non_matrix_parameters(*model.module);
     if (!state_->memory) return;
     state_->memory->label_parameters(*model.module);
     for (UnitState* unit : units_of(*model.module)) unit->attach(state_->memory);

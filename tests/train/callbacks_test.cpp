@@ -143,7 +143,7 @@ TEST(Callbacks, OneThatThrowsOnOneRankEndsAllWithItsMessage) {
           EXPECT_EQ(error.what(), expected);
           EXPECT_EQ(diary->lines.back(), "exception " + expected);
           EXPECT_EQ(error.exit_code(), ExitCode::failed);
-          if (error.mine_to_report()) ++reporters;
+          if (error.is_reporter()) ++reporters;
           ++told;
         }
       });

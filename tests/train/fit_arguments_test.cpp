@@ -96,7 +96,7 @@ TEST(FitArguments, ThatDifferByRankAreNamed) {
           facts.insert(facts.end(), {"Trainer::fit", "ranks 0, 1", "rank 2"});
           expect_facts(error.what(), facts);
           EXPECT_EQ(error.exit_code(), ExitCode::usage);
-          if (error.mine_to_report()) ++reporters;
+          if (error.is_reporter()) ++reporters;
           ++told;
         }
       });

@@ -503,7 +503,7 @@ TEST(Trainer, ACheckpointThatCannotBeWrittenIsAnErrorOnAllRanks) {
       ADD_FAILURE();
     } catch (const AgreedError& e) {
       EXPECT_EQ(e.exit_code(), ExitCode::failed);
-      if (e.mine_to_report()) ++reporters;
+      if (e.is_reporter()) ++reporters;
     }
   });
   EXPECT_EQ(reporters, 1);
@@ -555,7 +555,7 @@ TEST(RunAgreed, OneErrorOfAllRanks) {
     } catch (const AgreedError& e) {
       expect_facts(e.what(), {"rank 1, 2", "no such file"});
       EXPECT_EQ(e.exit_code(), ExitCode::usage);
-      EXPECT_EQ(e.mine_to_report(), context.rank() == 0);
+      EXPECT_EQ(e.is_reporter(), context.rank() == 0);
     }
   });
 }

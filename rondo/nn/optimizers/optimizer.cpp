@@ -127,7 +127,7 @@ MadeOptimizer make_optimizer(const OptimizerOptions& options, torch::nn::Module&
   throw UsageError(str("unknown optimizer '", options.name, "'; known are: ", join(optimizer_names(), ", ")));
 }
 
-std::vector<std::string> parameters_that_are_no_matrices(const torch::nn::Module& model) {
+std::vector<std::string> non_matrix_parameters(const torch::nn::Module& model) {
   std::vector<std::string> names;
   for (const ModelTensor& parameter : tensors_of(model).parameters) {
     if (parameter.tensor.dim() <= 1) names.push_back(parameter.name);

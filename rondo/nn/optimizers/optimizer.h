@@ -19,7 +19,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerOptions& 
 
 // Returns the names of parameters with at most one dimension. Call it with the whole model, before a strategy
 // shards it.
-std::vector<std::string> parameters_that_are_no_matrices(const torch::nn::Module& model);
+std::vector<std::string> non_matrix_parameters(const torch::nn::Module& model);
 
 // Returns adagrad, adam, adamw, lamb, lars, lion, sgd.
 std::vector<std::string> optimizer_names();

@@ -52,8 +52,8 @@ std::unique_ptr<PreparedModel> TensorStrategy::prepare(std::shared_ptr<torch::nn
                                                context());
 }
 
-std::unique_ptr<Strategy> TensorFolder::make(const std::string& name, const Context& context,
-                                             const TensorOptions& options) {
+std::unique_ptr<Strategy> TensorStrategyFactory::make(const std::string& name, const Context& context,
+                                                      const TensorOptions& options) {
   const bool is_meshed = context.mesh().size() > 1;
   const Context meshed = is_meshed ? context : context.mesh({{name, context.world_size()}});
   if (const int replicas = size_along(meshed.mesh(), "data"); replicas > 1) {

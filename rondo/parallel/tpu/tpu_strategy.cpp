@@ -32,8 +32,8 @@ class TpuStrategy final : public DdpStrategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> TpuFolder::make(const std::string& name, const Context& context,
-                                          const TpuOptions& options) {
+std::unique_ptr<Strategy> TpuStrategyFactory::make(const std::string& name, const Context& context,
+                                                   const TpuOptions& options) {
   DdpStrategyOptions buckets;
   static_cast<DdpOptions&>(buckets) = options;
   check_byte_codec(options.codec, name);
