@@ -22,10 +22,10 @@
 #include "rondo/models/model_setup.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/nn/wrap.h"
 #include "rondo/profile/job_profile.h"
 #include "rondo/train/agreement.h"
-#include "rondo/nn/optimizers/optimizer.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/loss.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/profile/plan_of_profile.h"
 #include "rondo/train/callbacks/prediction_report.h"
-#include "rondo/nn/optimizers/optimizer.h"
 
 namespace rondo {
 

@@ -14,12 +14,12 @@
 #include "rondo/memory/tracker.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/loss.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/nn/unit_state.h"
 #include "rondo/observe/unit_profiler.h"
 #include "rondo/parallel/gradients/transfer.h"
 #include "rondo/parallel/sharded/sharded_strategy.h"
 #include "rondo/profile/link_profile.h"
-#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {

@@ -7,10 +7,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/cost/step_plan.h"
+#include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/nn/unit.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/parallel/sharded/sharded_options.h"
-#include "rondo/nn/optimizers/optimizer.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"
 
