@@ -73,7 +73,7 @@ struct ClosedForm {
   std::uint64_t peak_bytes = 0;  // highest peak of any rank
 };
 
-// Parameter servers: workers send gradients to servers that own equal parts of the parameters, and read
+// Parameter servers: workers send gradients to servers that own equal shares of all parameters, and read
 // parameters back.
 struct ParameterServerSettings {
   int workers = 1;

@@ -39,7 +39,7 @@ struct TrainerJob {
   std::string model;
   std::shared_ptr<const Dataset> data;
   std::int64_t batch = 1, steps = 1;
-  std::int64_t warm_up = 1;  // uncounted steps at the beginning, at least one turn
+  std::int64_t warm_up = 1;  // steps before the measured ones, at least one turn
   // Steps per turn. Several for short steps, so that each finds the caches as its own previous step left
   // them.
   std::int64_t turn = 1;
