@@ -99,7 +99,7 @@ std::string data_kind_for(const TrainFlags& flags, const DataNeeds& needs) {
                        " trains on ", needs.kind));
 }
 
-// The options of data that were given, whichever kind takes them, and what the model asks for.
+// Returns the given options of data, of any kind, and those that the model requires.
 DataOptions data_options(const TrainFlags& flags, const DataNeeds& needs) {
   OptionValues values = flags.options;
   values.insert(needs.options.begin(), needs.options.end());
@@ -222,7 +222,7 @@ PrecisionOptions precision_options(const TrainFlags& flags) {
   options.keep_batchnorm_fp32 = knob(flags.keep_batchnorm_fp32);
   options.master_weights = knob(flags.master_weights);
   if (flags.loss_scale != "auto") options.loss_scale = parse_loss_scale(flags.loss_scale, "--loss-scale");
-  // Gradients of float16 vanish without, whoever casts.
+  // Gradients of float16 vanish without loss scaling, whether autocast or a policy causes them.
   const auto policy = flags.options.find("mixed-precision");
   const bool half_units =
       policy != flags.options.end() && parse_mixed_precision_policy(policy->second).param_dtype == at::kHalf;

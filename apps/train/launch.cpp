@@ -92,7 +92,7 @@ launch::Binding binding_of(const std::string& name) {
   return name == "numa" ? launch::Binding::numa : launch::Binding::none;
 }
 
-// From here on signals are the job's: its exit code says what became of them.
+// From here on signals belong to the job: its exit code reports their effect.
 int run_job_holding_signals(const TrainFlags& flags, launch::RunOptions& options) {
   // A rank that is bound to a core would count that one.
   if (flags.counts_processes) options.command.push_back(str("--nproc-per-node=", flags.nproc_per_node));
@@ -111,7 +111,7 @@ int run_printing_result(const TrainFlags& flags, launch::RunOptions options) {
   return exit_code;
 }
 
-// Of a strategy of one process, before anything is started.
+// Refuses several processes for a single-process strategy, before anything is started.
 void refuse_several_processes(const TrainFlags& flags) {
   const std::vector<Declaration> strategies = declared_strategies();
   const Declaration* const chosen = find_declaration(strategies, strategy_name(flags, flags.nproc_per_node));

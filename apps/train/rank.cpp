@@ -80,12 +80,11 @@ void load_simulated_device(const std::string& device) {
 
 namespace {
 
-// Evaluates for the job of which TF_CONFIG makes this process the evaluator (env::is_evaluator); trains
-// nothing. Each checkpoint that is the newest of --run-dir when it looks there is evaluated on the validation
-// data, and its figures become a row of RUN/metrics.evaluator.jsonl. It ends when the training has ended
-// (nobody holds the run directory any more) or a signal asks it to, with the last checkpoint evaluated.
-// Throws UsageError without --run-dir or validation data, TimeoutError when there is no checkpoint and no
-// training begins there within --timeout.
+// Evaluates for the job in which TF_CONFIG makes this process the evaluator (env::is_evaluator); trains
+// nothing. Repeatedly evaluates the newest checkpoint of --run-dir on the validation data, and writes its
+// metrics to RUN/metrics.evaluator.jsonl. Ends when the training has ended (no process locks the run
+// directory) or a signal requests it, with the last checkpoint evaluated. Throws UsageError without --run-dir
+// or validation data, TimeoutError if there is no checkpoint and no training begins there within --timeout.
 ExitCode run_evaluator(const TrainFlags& given) {
   log::set_prefix("evaluator");
   TrainFlags flags = given;
@@ -209,7 +208,7 @@ int run_rank(int argc, const char* const* argv, const StrategyRegistry& strategi
   choices.strategies = strategies.declarations();
   choices.engines = backend_declarations();
   return TrainCommandLine(std::move(choices)).run(argc, argv, [&](const TrainFlags& flags) {
-    // A rank that another launcher started is told by nobody else.
+    // A rank of another launcher has no other source of the setting.
     set_matmul(flags.matmul);
     return record_failures([&] {
       load_simulated_device(flags.device);

@@ -28,7 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfiguration = "config.json";
-constexpr Duration kBetweenLooks = std::chrono::seconds(1);  // at the run directory, while training
+// Interval between checks of the run directory during training.
+constexpr Duration kBetweenLooks = std::chrono::seconds(1);
 
 // The run directory that a checkpoint lies in (RUN/checkpoints/step-N), or that `path` is.
 std::optional<fs::path> run_of(const fs::path& path) {
@@ -53,9 +54,8 @@ fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
   return found.newest->path;
 }
 
-// Checkpoints of every kind behind step `step`, in the order of their steps; of one step that of the training
-// comes first. Removed in this order, the newest of the training keeps what belongs to it as long as it is
-// there.
+// Returns checkpoints of every kind after step `step`, by step; within a step that of the training comes
+// first. Removed in this order, the newest one of the training keeps its companions as long as it exists.
 std::vector<CheckpointEntry> checkpoints_behind(const RunDirectory& run, std::int64_t step) {
   std::vector<CheckpointEntry> found;
   for (const fs::path& root : {run.checkpoints(), run.path / "best", run.path / "average"}) {
@@ -68,7 +68,7 @@ std::vector<CheckpointEntry> checkpoints_behind(const RunDirectory& run, std::in
   return found;
 }
 
-// For this run; `writes` as in find_run_directory().
+// Claims the directory for this run; `writes` as in find_run_directory().
 void claim_run_directory(RunDirectory& run, const TrainFlags& flags, bool writes) {
   if (!writes) {
     if (run.path.empty()) run.path = default_run_directory(flags.model);
@@ -174,7 +174,7 @@ void RunDirectoryWriter::after_save(Trainer& trainer, const fs::path& root) {
     }
     if (!is_written) return;
   }
-  // What was saved anew is of this training.
+  // A newly saved checkpoint belongs to this training.
   const fs::path saved = root / checkpoint_name(trainer.position().step);
   std::erase_if(replaced_, [&](const CheckpointEntry& entry) { return entry.path == saved; });
   if (!of_training) return;

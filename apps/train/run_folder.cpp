@@ -83,7 +83,7 @@ NewRunDirectory::NewRunDirectory(const std::string& model) {
   const std::string name = default_run_directory(model);
   std::error_code error;
   const fs::path parent = fs::path(name).parent_path();
-  if (fs::create_directories(parent, error)) made_parent_ = parent;  // what is wrong with it is said below
+  if (fs::create_directories(parent, error)) made_parent_ = parent;  // a failure is reported below
   for (int number = 1;; ++number) {
     path_ = number == 1 ? name : str(name, "-", number);
     if (fs::create_directory(path_, error)) return;

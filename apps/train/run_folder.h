@@ -10,15 +10,14 @@ namespace rondo {
 // run.json or checkpoints.
 bool holds_run(const std::filesystem::path& directory);
 
-// Throws UsageError for a folder that has files and holds no run, naming some of them: a run would replace
-// those of the same names. Hidden files, and what precedes a run (a lock, measurements, a plan), may be
-// there.
+// Throws UsageError for a folder with files but no run, naming some of them: a run would replace files with
+// the same names. Hidden files, and files that precede a run (a lock, measurements, a plan), are allowed.
 void refuse_foreign_folder(const std::filesystem::path& directory);
 
 // "runs/<time>-<model>", of now.
 std::string default_run_directory(const std::string& model);
 
-// The directory of a run that was given none, which no other run has.
+// The directory of a run without a given one; unique to the run.
 class NewRunDirectory {
  public:
   // Makes default_run_directory(); where that is there, as of a run that began in the same second, the first

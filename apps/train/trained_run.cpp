@@ -67,7 +67,7 @@ void read_data_description(const fs::path& path, TrainedRun& run) {
                         " deviations, expected as many"));
 }
 
-// Classes may be fewer than the model's, where data says of itself how many it has.
+// Classes may be fewer than the model's if the data itself defines their number.
 void check_data_fits(const DatasetInfo& info, const TrainedRun& run) {
   const nlohmann::json& config = run.model_config;
   const nlohmann::json form = info.model_config();

@@ -44,7 +44,7 @@
 namespace rondo {
 namespace {
 
-// Returns what servers say of their workers, for the result: null for other strategies.
+// Returns the servers' statistics of their workers, for the result; null for other strategies.
 nlohmann::ordered_json served_summary(const Strategy& strategy) {
   const auto* const served = dynamic_cast<const ServerStrategy*>(&strategy);
   if (served == nullptr) return nullptr;
@@ -225,8 +225,8 @@ void print_dry_run(const TrainFlags& flags, const RunDirectory& run, const Train
                           {"model", {{"name", trainer.model().name}, {"parameters", parameters}}}});
 }
 
-// What strategy `name` is told: of the options that were given those it has. An "auto" that means one process
-// may have been given more.
+// Returns the given options that strategy `name` has. With an "auto" that means one process more options may
+// have been given.
 OptionValues strategy_values(const TrainFlags& flags, const OptionTable& options) {
   OptionValues values = flags.options_in(options);
   if (options.find("strategy-seed") != nullptr) values.emplace("strategy-seed", std::to_string(flags.seed));
@@ -287,7 +287,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   run_agreed(context, [&] {
     profiled_batch_size(flags, place.readers);
     strategy_named = strategies.resolve(strategy_name(flags, context.world_size()));
-    // What several processes would refuse (a codec that is not known) one does too.
+    // One process refuses the same values as several would (such as an unknown codec).
     if (flags.strategy == "auto" && context.mesh().size() == 1)
       make_strategy(flags, strategies, strategy_of_auto(/*several_processes=*/true), context);
     choose_model(flags, context.rank() == 0 && !place.only_trains());
@@ -332,7 +332,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
       flags.global_batch_size.reset();
     }
   }
-  // From here on: what measuring took is given back.
+  // From here on: memory used for measuring has been released.
   replica_memory_tracker().reset_peak();
   if (!flags.memory_limit.empty())
     replica_memory_tracker().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
@@ -389,7 +389,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   };
   Trainer trainer(*strategy, models, device, precision_options(flags));
   trainer.compile(flags.optimizer, std::move(loss), std::move(metrics));
-  // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
+  // Operations that draw from libtorch's own generator differ on every rank. (Dropout of the built-in models
   // draws by sample.)
   torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(place.reader));
   if (run.resume_from) trainer.restore(*run.resume_from);

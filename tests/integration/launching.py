@@ -78,8 +78,8 @@ def all_gone(pids):
 def kill_launcher(process):
     """Kills both halves of `rondo run`, so that neither cleans up."""
     guardian, = map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-    # Suspends the launcher first, which would otherwise clean up. The launcher's end wakes the guardian, so the
-    # guardian is killed first.
+    # Suspends the launcher, which would otherwise clean up after the guardian's end. Suspending the guardian would not
+    # help: the launcher's end wakes it.
     os.kill(process.pid, signal.SIGSTOP)
     wait_until(lambda: state(process.pid) == "T", "the launcher is suspended")
     os.kill(guardian, signal.SIGKILL)

@@ -368,7 +368,7 @@ def test_a_kill_while_ranks_join_costs_one_restart(rondo, rondo_bin):
 
 def test_a_kill_while_ranks_join_ends_the_other_host(hosts, rondo_bin, clean_environment, tmp_path):
     """The other host does not wait for the time limit of joining."""
-    # Rank 0 listens, which its launcher announces to no other process.
+    # Rank 3 kills itself once rank 0 listens; only a connection can detect that.
     script = (f'[ $RANK = 3 ] && {{ until : 2>/dev/null </dev/tcp/$MASTER_ADDR/$MASTER_PORT; do sleep 0.05; done; kill -9 $$; }}; '
               f'exec {rondo_bin / "examples" / "collectives"}')
     job = Job(launchers(hosts, rondo_bin, *bash(script), port=29624), clean_environment, tmp_path)
