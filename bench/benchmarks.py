@@ -3,7 +3,7 @@
 
     make build && make setup-peers && make build      # peers: Open MPI; PyTorch is in .venv
     bench/benchmarks.py                               # about twenty minutes on an otherwise idle machine
-    bench/benchmarks.py --results build/benchmarks    # only writes the page, from results that are there
+    bench/benchmarks.py --results build/benchmarks    # only writes the page, from existing results
 
 Each group of results comes from one run of `rondo bench` in which all systems alternate. Groups with results in the
 folder are not measured again. Measurements between hosts need root.

@@ -7,7 +7,7 @@ of ddp it runs one `rondo plan` and one `rondo train --plan`. Prints the run's p
 largest error, and writes it into docs/planner.md with --docs. Needs root (network namespaces) and an otherwise idle
 machine.
 With --random the models, rates and limits are random, and each plan has a profile of its own.
-A machine whose speed changes between profile and run says nothing about a prediction. Fixed work is timed before the
+A machine whose speed changes between profile and run invalidates a prediction. Fixed work is timed before the
 profile and around each run; if that time changed by more than 3 %, the row is measured again. If no try was steady, the
 step's error is also given at the run's own speed: the prediction is scaled by the ratio of the fixed work's time around
 the run to that around the profile.

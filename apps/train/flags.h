@@ -117,7 +117,7 @@ struct TrainFlags : TrainerFlags {
   std::string plan_time_limit = "10s";
   std::string meshes = "data";
   int nproc_per_node = 1;
-  bool counts_processes = false;  // nproc_per_node is what this host has of cpu, gpu or auto
+  bool counts_processes = false;  // nproc_per_node is this host's number for cpu, gpu or auto
   std::string backend = "auto";   // its options are in `options`, also those that stood in brackets
   bool deterministic = false;
   std::string timeout = "5min";
@@ -159,7 +159,7 @@ struct TrainFlags : TrainerFlags {
   bool print_config = false;
   bool dry_run = false;
   std::map<std::string, OptionOrigin> origins = {};  // by option; those with their default have none
-  std::vector<std::string> notes = {};  // for the user at the start: what the command line replaces in a file
+  std::vector<std::string> notes = {};  // for the user at the start: overridden options of a file
   // All options that describe a training, by flag names with '_' (without run directory and resume). As a
   // file of --config it describes the same training.
   nlohmann::ordered_json configuration = {};
@@ -214,8 +214,8 @@ std::string strategy_of_auto(bool several_processes);
 // Returns the strategy's name with "auto" replaced.
 std::string strategy_name(const TrainFlags& flags, int world_size);
 
-// Returns the result of `use`, which uses the value of `flag`. A library function that `use` calls knows no
-// flags: its UsageError is thrown with the flag and its value in front.
+// Returns the result of `use`, which uses the value of `flag`. The flag and its value are prepended to a
+// UsageError, because library functions do not have the flag's name.
 template <class Use>
 auto use_flag(const std::string& flag, const std::string& value, const Use& use) {
   try {

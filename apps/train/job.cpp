@@ -27,9 +27,9 @@
 namespace rondo {
 namespace {
 
-// Loads weights from model.safetensors in `folder`, that of --from-pretrained, whose tensors `names` relates
-// to the model's. With `say` it prints what is new in the model and what was left unused. Throws DataError
-// where the folder has no such file, and as load_pretrained().
+// Loads weights from model.safetensors in `folder`, the value of --from-pretrained; `names` maps its tensors
+// to the model's. With `say` it prints new and unused tensors. Throws DataError if the folder has no such
+// file, and as load_pretrained().
 void load_init_weights(const std::string& folder, const Model& model, const PretrainedNames& names,
                        bool say) {
   const std::optional<std::filesystem::path> file = weights_in_folder(folder);
@@ -47,10 +47,9 @@ void load_init_weights(const std::string& folder, const Model& model, const Pret
     std::cerr << "not used of " << file->string() << ": " << join(report.unused, " ") << "\n";
 }
 
-// Does what --init-from asks, by the rules of init-rename; nothing without that flag. With `say` it prints
-// what
-// --init-strict=false left as it was. Throws UsageError for a rule that is none, DataError as load_weights()
-// and load_partial_weights().
+// Applies --init-from by the rules of init-rename; does nothing without that flag. With `say` it prints the
+// tensors that --init-strict=false left unchanged. Throws UsageError for an invalid rule, DataError as
+// load_weights() and load_partial_weights().
 void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
   const bool is_partial = !flags.init_rename.empty() || !flags.init_strict;
   if (flags.init_weights.empty()) {

@@ -25,7 +25,8 @@ nlohmann::json model_overrides(const TrainFlags& flags);
 OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& overrides,
                               const KnownData& known = {});
 
-// The model with its initial weights, frozen parts and units. Rank 0 says what is new in pretrained weights.
+// Returns the model with its initial weights, frozen parts and units. Rank 0 reports differences from
+// pretrained weights.
 Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides,
                           int rank);
 

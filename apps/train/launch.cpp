@@ -204,8 +204,8 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   // For run.json: the workers' own arguments may have more.
   setenv(kCommandVariable, make_provenance("rondo train", arguments).command.c_str(), /*overwrite=*/1);
   const bool is_one_of_several = evaluates || is_a_rank(flags);
-  // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept, or
-  // what --matmul says.
+  // Ranks of another launcher would measure at the same time and disturb each other: they use a stored
+  // measurement, or the value of --matmul.
   if (!is_one_of_several && !flags.dry_run) prepare_matmul(flags.matmul, place_for_measurements(flags));
   if (flags.max_restarts > 0 && (served || is_one_of_several)) {
     throw UsageError(str("--max-restarts ", flags.max_restarts,

@@ -20,8 +20,8 @@ std::string default_run_directory(const std::string& model);
 // The directory of a run without a given one; unique to the run.
 class NewRunDirectory {
  public:
-  // Makes default_run_directory(); where that is there, as of a run that began in the same second, the first
-  // of that name with "-2", "-3", ... behind it that is not. Throws Error when none can be made.
+  // Creates default_run_directory(). If that exists, for instance from a run that began in the same second,
+  // appends the first of "-2", "-3", ... that is free. Throws Error if none can be created.
   explicit NewRunDirectory(const std::string& model);
   // Removes the directory if nothing has been put into it, and then the one around it if the constructor made
   // it.

@@ -2,13 +2,13 @@
 
 namespace rondo {
 
-// Signals that stop a training, and the handling of output that nobody reads. The signals are TERM, INT, HUP
+// Signals that stop a training, and output whose reader has gone. The signals are TERM, INT, HUP
 // (a closed terminal), in a Slurm job USR1, and those of `--signals-to-handle` (launch::stop_signals()).
 //
 // Until request_stop_on_signals() there is nothing to save: they end the process at once, with the exit code
-// of a pre-empted training and, on rank 0, a line that says so. From there on they are a request that
-// stop_requested() tells. However often they are repeated they never end a save, since schedulers repeat them
-// within milliseconds; only a second INT without a launcher ends the process at once.
+// of a pre-empted training and, on rank 0, a message. From there on they are a request that stop_requested()
+// returns. However often they are repeated they never end a save, since schedulers repeat them within
+// milliseconds; only a second INT without a launcher ends the process at once.
 //
 // A reader that goes away (`rondo train ... | head -1`) does not end a training: SIGPIPE is ignored.
 

@@ -34,7 +34,7 @@ struct LearntWeights {
 };
 LearntWeights learnt_weights(const std::filesystem::path& run_dir);
 
-// Says on standard error that these are averaged weights; nothing of others.
+// Prints to standard error that these are averaged weights; prints nothing for others.
 void say_average(bool is_average, const std::filesystem::path& checkpoint);
 
 // Opens a run. `given` are flags of `rondo train` that override the run's; `checkpoint` replaces

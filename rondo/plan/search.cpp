@@ -49,7 +49,7 @@ bool change(const cost::StepModel& model, Candidate& plan, RandomStream& random)
     launches.insert(launches.begin() + static_cast<std::ptrdiff_t>(other), launch);
     return true;
   }
-  if (kind == 1 && launch.blocks > 1) {  // split: move part of it behind another
+  if (kind == 1 && launch.blocks > 1) {  // split: move part of it after another one
     const int part = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(launch.blocks - 1)));
     launches[place].blocks -= part;
     const std::size_t other = random.below(launches.size() + 1);

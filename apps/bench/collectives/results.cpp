@@ -40,7 +40,7 @@ PeerRatio speedup(const Row& row, const Row& peer) {
   return peer_ratio({row.timing.p50_us, row.timing.min_us}, {peer.timing.p50_us, peer.timing.min_us});
 }
 
-// Returns 10^9 useful bytes a second.
+// Returns 10^9 useful bytes per second.
 double algorithm_bandwidth(const Row& row) {
   if (row.what.operation == "barrier" || row.timing.p50_us <= 0) return 0;
   return static_cast<double>(row.what.bytes.count) / row.timing.p50_us / 1e3;
