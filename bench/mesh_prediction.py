@@ -7,7 +7,7 @@ accelerators, since two cores cannot run four computing ranks; emulated work tak
 needed.
 
   bench/mesh_prediction.py --models 0 4 --meshes pipeline=2 tensor=2     number 4 is gpt-25m
-  bench/mesh_prediction.py --ranks 4 --models 0 --meshes "data=4 shard-group=2"    hybrid sharding: the peak says something
+  bench/mesh_prediction.py --ranks 4 --models 0 --meshes "data=4 shard-group=2"    hybrid sharding: the peak is meaningful
   bench/mesh_prediction.py --emulate
 """
 import datetime

@@ -37,15 +37,15 @@ class FlagSet {
   // flags, such as beta1 with --optimizer sgd or --codec with --strategy zero1.
   void refuse_without_effect(const TrainFlags& flags) const;
 
-  // TrainFlags::engine. Throws UsageError for an engine in an option that is none.
+  // Returns TrainFlags::engine. Throws UsageError for an unknown engine in an option.
   std::string engine(const TrainFlags& flags) const;
 
   // Sets TrainFlags::replicas and is_planned from the chosen strategy's declaration.
   void ask_strategy(TrainFlags& flags) const;
 
-  // The option of this name. Throws UsageError with the nearest name when there is none.
+  // Returns the option of this name. Throws UsageError with the nearest name if there is none.
   const Flag& require(const std::string& name) const;
-  // TrainFlags::configuration.
+  // Returns TrainFlags::configuration.
   nlohmann::ordered_json configuration(const TrainFlags& flags) const;
 
  private:

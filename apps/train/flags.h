@@ -25,10 +25,10 @@ struct TrainChoices {
   std::vector<Declaration> engines;
 };
 
-// All that rondo has.
+// Returns everything that rondo has.
 TrainChoices built_in_choices();
 
-// A flag that chooses one of several entries, which bring flags of their own.
+// A flag that chooses one of several entries with flags of their own.
 struct Choice {
   const char* flag;
   std::vector<Declaration> TrainChoices::*entries;
@@ -70,7 +70,7 @@ struct OptionOrigin {
   std::string place = {};  // of a file: "run.toml:4"
 };
 
-// Environment variable in which a rank finds the command that was typed, as a shell reads it.
+// Environment variable with the command that the user typed, in shell syntax.
 inline constexpr const char* kCommandVariable = "RONDO_COMMAND";
 
 // Options of `rondo train`; see flags.cpp for the meaning of each.
@@ -121,7 +121,7 @@ struct TrainFlags : TrainerFlags {
   std::string backend = "auto";   // its options are in `options`, also those that stood in brackets
   bool deterministic = false;
   std::string timeout = "5min";
-  std::string signals_to_handle;  // besides launch::stop_signals()
+  std::string signals_to_handle;  // in addition to launch::stop_signals()
   std::string bind_to = "none";
   std::string device = "auto";
   std::string checkpoint_activations = "none";
@@ -154,7 +154,7 @@ struct TrainFlags : TrainerFlags {
   // Given options of strategies, models, kinds of data and engines, as text.
   OptionValues options;
   std::string engine = "auto";  // `backend` with its options, for InitOptions::backend
-  int replicas = 1;             // of the model in each process, as the strategy takes its options
+  int replicas = 1;             // number of the model's replicas per process
   bool is_planned = false;      // the strategy follows a plan
   bool print_config = false;
   bool dry_run = false;

@@ -7,7 +7,7 @@
 
 namespace rondo {
 
-// Help of `rondo train`, made from what is declared.
+// Help of `rondo train`, generated from the declarations.
 
 // Returns the flags that most trainings need, and a hint at the others.
 std::string short_help(const FlagSet& flags);

@@ -21,7 +21,8 @@ void choose_model(TrainFlags& flags, bool say);
 // Returns the user's part of the model's configuration: --model-config and the model's own flags.
 nlohmann::json model_overrides(const TrainFlags& flags);
 
-// The data of --data. Throws UsageError for data that the model is not for, or options of another kind.
+// Opens the data of --data. Throws UsageError for data that does not suit the model, and for options of
+// another kind.
 OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& overrides,
                               const KnownData& known = {});
 

@@ -62,7 +62,7 @@ void stand_by_report(const Context& context) {
   try {
     barrier(context.world());
   } catch (const std::exception&) {
-    // A rank has ended all the same; there is an error to report already.
+    // A rank has exited nevertheless; there is an error to report already.
   }
 }
 
@@ -145,8 +145,8 @@ std::size_t sequence_length(std::string_view text) {
   return length;
 }
 
-// A model of bytes may write anything; what is no text becomes the replacement character, so that terminals
-// survive it.
+// Replaces invalid UTF-8 by the replacement character: a model of bytes may write anything, and terminals
+// must survive it.
 std::string with_replacements(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -176,7 +176,7 @@ void print_sample(const TrainFlags& flags) {
   Model model =
       make_model(json_text(json_member(description, "name", of_model), json_place(of_model, "name")),
                  json_member(description, "config", of_model));
-  // A run at opt level O3 has kept its weights in the type it trained in.
+  // A run at opt level O3 has stored its weights in its training dtype.
   const NamedTensors weights = read_weights(checkpoint);
   model.module->to(weights.front().tensor.scalar_type());
   prepare_assign(named_tensors(*model.module), weights, checkpoint.string())();

@@ -24,9 +24,10 @@ struct RunDirectory {
   std::filesystem::path path;
   std::optional<std::filesystem::path> resume_from;  // a checkpoint to continue from
   bool goes_on = false;                              // resume_from is of this run; set on the writing rank
-  // On the rank that writes, of a run that was given no directory. It goes after the lock, which is in it.
+  // Set on the writing rank of a run without a given directory. Destroyed after the lock, whose file is
+  // inside.
   std::shared_ptr<NewRunDirectory> made = {};
-  std::shared_ptr<RunLock> lock = {};  // on the rank that writes
+  std::shared_ptr<RunLock> lock = {};  // on the writing rank
 
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
@@ -55,7 +56,7 @@ class RunDirectoryWriter final : public Callback {
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_complete(Trainer& trainer, const StepRecord& record) override;
   void before_save(Trainer& trainer) override { look_after_directory(trainer.strategy().context()); }
-  // A checkpoint in the background is waited for while there are checkpoints to remove.
+  // Waits for a checkpoint in the background while there are checkpoints to remove.
   void after_save(Trainer& trainer, const std::filesystem::path& root) override;
   void on_train_end(Trainer& trainer, const FitResult&) override {
     look_after_directory(trainer.strategy().context());
@@ -97,7 +98,7 @@ class RestartMemory {
   void choose(const Context& context, RunDirectory& run) const;
   // Marks the training as begun, when everything has been checked: a restart from then on continues it.
   void begin() const;
-  // Null without --replica-every.
+  // Returns the callback, or null without --replica-every.
   std::shared_ptr<Callback> callback(const TrainFlags& flags) const;
 
  private:

@@ -39,7 +39,7 @@ bool has_checkpoints(const fs::path& root) {
   return false;
 }
 
-// Written before a run has its config.json, which a killed one may never have had.
+// Returns true for files written before config.json, which a killed run may never have had.
 bool precedes_run(const std::string& name) {
   static constexpr std::array<std::string_view, 5> names = {"run.lock", "matmul.json", "profile.json",
                                                             "plan.json", "lost+found"};

@@ -14,7 +14,7 @@ bool holds_run(const std::filesystem::path& directory);
 // the same names. Hidden files, and files that precede a run (a lock, measurements, a plan), are allowed.
 void refuse_foreign_folder(const std::filesystem::path& directory);
 
-// "runs/<time>-<model>", of now.
+// Returns "runs/<time>-<model>" for the current time.
 std::string default_run_directory(const std::string& model);
 
 // The directory of a run without a given one; unique to the run.
@@ -23,8 +23,7 @@ class NewRunDirectory {
   // Creates default_run_directory(). If that exists, for instance from a run that began in the same second,
   // appends the first of "-2", "-3", ... that is free. Throws Error if none can be created.
   explicit NewRunDirectory(const std::string& model);
-  // Removes the directory if nothing has been put into it, and then the one around it if the constructor made
-  // it.
+  // Removes the directory if it is empty, and then its parent if the constructor created it.
   ~NewRunDirectory();
   NewRunDirectory(const NewRunDirectory&) = delete;
   NewRunDirectory& operator=(const NewRunDirectory&) = delete;
@@ -33,7 +32,7 @@ class NewRunDirectory {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path made_parent_;  // empty: it was there
+  std::filesystem::path made_parent_;  // empty: it existed
 };
 
 }  // namespace rondo

@@ -27,7 +27,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it"
 constexpr std::string_view kNothingToSave =
     "rondo train: stopped by a signal before the first step; there was nothing to save. The same command, "
     "with --resume or without, begins anew\n";
-// Hosts of one job receive a signal this long after each other.
+// Largest delay between the hosts of a job in receiving a signal.
 constexpr Duration kSpreadOfSignals = std::chrono::milliseconds(500);
 
 void say_nothing_to_save() {

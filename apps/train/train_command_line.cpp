@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Flags that say the same thing in two ways: one on the command line makes the other in a file void.
+// Flags that exclude each other: one on the command line overrides the other in a file.
 const std::map<std::string, std::string> kAlternatives = {{"batch-size", "global-batch-size"},
                                                           {"global-batch-size", "batch-size"},
                                                           {"epochs", "steps"},
@@ -67,8 +67,8 @@ FileValues values_of_file(const fs::path& path, const FlagSet& flags, const Opti
   return file;
 }
 
-// The configuration file that stands under the command line: `config`, else with --resume the run's own;
-// empty when there is none.
+// Returns the configuration file below the command line: `config`, else with --resume the run's own; empty if
+// there is none.
 std::string configuration_file(const std::string& config, const OptionValues& given, bool resumes) {
   if (!config.empty() || !resumes) return config;
   const auto run = given.find("run-dir");
@@ -125,7 +125,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   flags.configuration = set.configuration(flags);
 }
 
-// Reads the file's options that `given` does not override. What it replaces is noted with `notes`.
+// Reads the file's options that `given` does not override. With `notes` records the overridden ones.
 void read_file(const fs::path& path, const FlagSet& set, const OptionValues& given, TrainFlags& flags,
                bool notes) {
   FileValues file = values_of_file(path, set, given);

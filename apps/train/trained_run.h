@@ -21,13 +21,13 @@ struct TrainedRun {
   TrainFlags flags;  // of the training, with overrides
   std::filesystem::path checkpoint;
   std::int64_t step = 0;             // of the checkpoint
-  bool is_average = false;           // the checkpoint was chosen, and is of averaged weights
+  bool is_average = false;           // the checkpoint was chosen, and has averaged weights
   nlohmann::json model_config = {};  // complete
   std::string data_kind = {};        // of the training data
   KnownData known = {};              // properties of the training data
 };
 
-// The weights that a run has learnt: its newest checkpoint, or the average of that step, where there is one.
+// A run's learnt weights: its newest checkpoint, or the average of that step, if there is one.
 struct LearntWeights {
   std::filesystem::path checkpoint;
   bool is_average = false;

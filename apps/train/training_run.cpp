@@ -66,7 +66,7 @@ nlohmann::ordered_json served_summary(const Strategy& strategy) {
       {"steps", steps}, {"lost_steps", lost}, {"recovered_updates", figures.recovered}, {"workers", workers}};
 }
 
-// The tracker's own message would advise another strategy, and those come later.
+// The tracker's own message would suggest another strategy, which is chosen later.
 Model make_model_within_limit(const TrainFlags& flags, const std::function<Model()>& make) {
   const MemoryScope scope(MemoryCategory::parameters);
   try {
@@ -109,7 +109,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   options.validate_every = flags.eval_every;
   options.validation_batch_size = flags.eval_batch_size;
   options.validation_batches = flags.eval_batches;
-  // A plan leaves room for its own batch.
+  // A plan reserves memory for its own batch only.
   if (flags.is_planned)
     options.validation_batch_size = std::min(options.validation_batch_size, options.batch_size);
   options.stop_requested = stop_requested;
@@ -143,7 +143,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
     options.traced_steps = flags.trace_steps;
     options.callbacks.push_back(std::move(timeline));
   }
-  // Last, so that the others have written what belongs to the end when the last checkpoint is there.
+  // Last, so that the other callbacks have written their final files when the last checkpoint exists.
   options.callbacks.push_back(std::make_shared<ModelCheckpoint>(
       ModelCheckpoint::Options{.directory = run.checkpoints(),
                                .every_steps = flags.checkpoint_every,
@@ -191,7 +191,7 @@ void print_result(const TrainFlags& flags, const RunDirectory& run, const Contex
   write_json(flags.json, summary);
 }
 
-// Says what a training would do, for --dry-run.
+// Prints the training's outline, for --dry-run.
 void print_dry_run(const TrainFlags& flags, const RunDirectory& run, const TrainingPlace& place,
                    const OpenedData& data, const Trainer& trainer, std::int64_t parameters) {
   const Context& context = trainer.strategy().context();
@@ -275,7 +275,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   const RestartMemory memory(flags, place, context);
   go_on_after_restart(flags, memory.goes_on());
 
-  // Everything that can go wrong before training goes wrong here, and is one error for the job.
+  // Everything that can fail before training fails here, as one error for the job.
   OpenedData data;
   Model model;
   std::string strategy_named;
@@ -376,14 +376,14 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
         "its own batch; use grouped, or leave it out");
   }
   if (flags.sync_batch_norm) {
-    // A group of its own: gradients travel over the world's in the same backward pass.
+    // A separate group: gradients use the world's group during the same backward pass.
     if (synchronise_batch_norms(*model.module, context.new_group_along({"data"})) == 0) {
       throw UsageError(
           str("--sync-batch-norm: --model ", flags.model,
               " has no batch normalisation; for a convnet: --model-config '{\"batch_norm\": true}'"));
     }
   }
-  // Further replicas of a process say nothing of pretrained weights that were found.
+  // Only the first replica of a process reports found pretrained weights.
   const ModelFactory models = [&, first = std::make_shared<Model>(std::move(model))] {
     return first->module ? std::exchange(*first, {}) : make_prepared_model(-1);
   };
