@@ -122,7 +122,7 @@ def backends_by_name(root):
     written = re.compile(rf'"(?:{"|".join(engines)})["(]')
     comment = re.compile(r"(?:^|\s)//.*")
     backend = root / "rondo" / "backend"
-    may_name = {root / "apps" / "doctor" / "backend_checks.cpp"}  # it checks each engine's requirements of the machine
+    may_name = {root / "apps" / "doctor" / "backend_checks.cpp"}  # has a check of its own for each engine: what the machine lacks
     may_include = {backend / "registry.cpp", backend / "engine_folders.h", root / "python" / "module.cpp"}
     found = []
     for path in sorted(path for top in ("rondo", "apps", "examples", "python") for path in (root / top).rglob("*")):
