@@ -15,7 +15,7 @@
 #include "rondo/parallel/grouped/grouped_strategy.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/train/callbacks/early_stopping.h"
-#include "rondo/train/callbacks/mlflow_log.h"
+#include "rondo/train/log_targets/mlflow/mlflow_log.h"
 #include "rondo/train/callbacks/reduce_on_plateau.h"
 #include "rondo/train/trainer.h"
 #include "tests/errors.h"

@@ -31,8 +31,8 @@ class MetricsLog final : public Callback {
     // Steps have "mfu" (rondo/train/utilisation.h): of this peak of a rank in operations a second, 0 for a
     // measured one. Empty: they have not.
     std::optional<double> peak_flops = {};
-    // Shown on rank 0 what is written: the rows of all ranks of a step, or one row of a validation.
-    std::function<void(std::span<const MetricsRow>)> observer = {};
+    // Called on rank 0 with what is written: the rows of all ranks of a step, or one row of a validation.
+    std::vector<std::function<void(std::span<const MetricsRow>)>> observers = {};
   };
   // The file is opened when training begins.
   explicit MetricsLog(Options options);
