@@ -13,7 +13,7 @@
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
 #   docs_api   make docs-api: a public function, type or field without a comment fails
-#   readers    MLflow and TensorBoard, installed for it, read what rondo writes
+#   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
 #   coverage   the share of lines that tests run
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -56,7 +56,7 @@ docs_api() { make docs-api; }
 readers() {
   release
   python3 -m venv "$logs/readers"
-  "$logs/readers/bin/pip" install --quiet mlflow tensorboard pytest
+  "$logs/readers/bin/pip" install --quiet mlflow tensorboard opentelemetry-proto pytest
   "$logs/readers/bin/python" -m pytest tests/readers
 }
 bench() {

@@ -220,7 +220,7 @@ def _trained_cases():
         resume("mlp", "trace.json", "format/trace"),
         resume("mlp", "run.lock", "", ("run directory",)),
         case("log.csv", ["rondo-train", "--run-dir", "mlp", *again], "train/log_targets/epoch_rows", mutations.TEXT),
-        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/log_targets/epoch_rows"),
+        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/log_targets/epoch_rows train/log_targets/jsonl/json_log"),
         case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         *use("data.json", "apps/train/trained_run"),
