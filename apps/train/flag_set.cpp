@@ -204,9 +204,8 @@ void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
       std::erase_if(given, [&](const auto& each) { return other->options.find(each.first) != nullptr; });
     }
     for (const auto& each : given) {
-      with_place(flags, each.first, [&] {
-        refuse_options_of_others(choices_.*choice.entries, {}, choice.flag, name, {each});
-      });
+      with_place(flags, each.first,
+                 [&] { refuse_options_of_others(choices_.*choice.entries, {}, choice.flag, name, {each}); });
     }
   }
   for (const Flag& flag : flags_) with_place(flags, flag.option.name, [&] { refuse_unneeded(flag, flags); });

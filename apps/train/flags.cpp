@@ -84,8 +84,9 @@ OptionsOf<TrainerFlags> trainer_flags_table(const TrainChoices& choices) {
            "End in good order, as at TERM, when this file appears on a host")
       .type = "FILE";
   table.add("trace-after", &Flags::trace_after, "Steps before the first of --trace-steps", zero_or_more());
-  table.without_flags({"class-weights", "lr-plateau-patience", "gradient-norm-every", "peak-flops", "preemption-file",
-                       "restore-best", "steps-per-epoch", "terminate-on-nan", "trace-after"});
+  table.without_flags({"class-weights", "lr-plateau-patience", "gradient-norm-every", "peak-flops",
+                       "preemption-file", "restore-best", "steps-per-epoch", "terminate-on-nan",
+                       "trace-after"});
   return table;
 }
 

@@ -24,24 +24,24 @@ struct Curl {
 
 // CURLoption, each with the type of its argument.
 enum CurlOption : int {
-  kCurlNoProgress = 43,            // long
-  kCurlPostSize = 60,              // long: bytes of kCurlPostFields
-  kCurlNoSignal = 99,              // long
-  kCurlTimeoutMs = 155,            // long: of a whole request
-  kCurlConnectTimeoutMs = 156,     // long
-  kCurlProtocols = 181,            // long: bits of kCurlHttp and kCurlHttps
-  kCurlQuickExit = 322,            // long, since 7.87: a cleanup does not wait for a name to be resolved
-  kCurlWriteData = 10001,          // pointer
-  kCurlUrl = 10002,                // text
-  kCurlProxy = 10004,              // text; "" is none, whatever the environment says
-  kCurlErrorBuffer = 10010,        // char[kCurlErrorSize]
-  kCurlPostFields = 10015,         // text, which is not copied
-  kCurlUserAgent = 10018,          // text
-  kCurlHttpHeader = 10023,         // List
-  kCurlProgressData = 10057,       // pointer
-  kCurlCaInfo = 10065,             // text: a file of certificates
-  kCurlWriteFunction = 20011,      // size_t (*)(char*, size_t, size_t, void*)
-  kCurlProgressFunction = 20219,   // int (*)(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t)
+  kCurlNoProgress = 43,           // long
+  kCurlPostSize = 60,             // long: bytes of kCurlPostFields
+  kCurlNoSignal = 99,             // long
+  kCurlTimeoutMs = 155,           // long: of a whole request
+  kCurlConnectTimeoutMs = 156,    // long
+  kCurlProtocols = 181,           // long: bits of kCurlHttp and kCurlHttps
+  kCurlQuickExit = 322,           // long, since 7.87: a cleanup does not wait for a name to be resolved
+  kCurlWriteData = 10001,         // pointer
+  kCurlUrl = 10002,               // text
+  kCurlProxy = 10004,             // text; "" is none, whatever the environment says
+  kCurlErrorBuffer = 10010,       // char[kCurlErrorSize]
+  kCurlPostFields = 10015,        // text, which is not copied
+  kCurlUserAgent = 10018,         // text
+  kCurlHttpHeader = 10023,        // List
+  kCurlProgressData = 10057,      // pointer
+  kCurlCaInfo = 10065,            // text: a file of certificates
+  kCurlWriteFunction = 20011,     // size_t (*)(char*, size_t, size_t, void*)
+  kCurlProgressFunction = 20219,  // int (*)(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t)
 };
 
 // CURLINFO.

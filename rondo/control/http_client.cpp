@@ -28,9 +28,8 @@ std::string host_of(std::string_view url) {
   if (const std::size_t at = authority.rfind('@'); at != std::string_view::npos)
     authority.remove_prefix(at + 1);
   if (authority.starts_with('['))
-    return std::string(authority.substr(1, authority.find(']') == std::string_view::npos
-                                               ? 0
-                                               : authority.find(']') - 1));
+    return std::string(
+        authority.substr(1, authority.find(']') == std::string_view::npos ? 0 : authority.find(']') - 1));
   return std::string(authority.substr(0, authority.find(':')));
 }
 

@@ -12,10 +12,10 @@ namespace rondo::control {
 
 // A server's response to a request, or the reason why there is none.
 struct HttpResponse {
-  int status = 0;                        // 200, 503; 0 without a response
-  std::string body = {};                 // at most HttpClient::kLongestBody bytes of it
+  int status = 0;                           // 200, 503; 0 without a response
+  std::string body = {};                    // at most HttpClient::kLongestBody bytes of it
   Duration retry_after = Duration::zero();  // of the header Retry-After; zero without one
-  std::string error = {};                // with status 0: "Connection refused"
+  std::string error = {};                   // with status 0: "Connection refused"
 };
 
 // Sends requests to one URL over a connection that is kept, by libcurl. Proxies are those of the environment
@@ -26,9 +26,9 @@ class HttpClient {
   static constexpr std::size_t kLongestBody = 65'536;
 
   struct Options {
-    std::string url;                                            // "http://host:4318/v1/traces"
-    std::vector<std::pair<std::string, std::string>> headers;   // besides those of every request
-    Duration timeout = std::chrono::seconds(10);                // of a request with its connection
+    std::string url;                                           // "http://host:4318/v1/traces"
+    std::vector<std::pair<std::string, std::string>> headers;  // besides those of every request
+    Duration timeout = std::chrono::seconds(10);               // of a request with its connection
     std::string certificates;  // a file of certificates to trust; empty: those of the system
   };
   // Throws Error where libcurl cannot be loaded.

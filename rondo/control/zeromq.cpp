@@ -12,8 +12,9 @@ namespace {
 constexpr std::array kNames = {"libzmq.so.5", RONDO_ZEROMQ_LIBRARY};
 
 ZeroMq load() {
-  const LoadedLibrary library(kNames, "processes of a job exchange messages through ZeroMQ",
-                              "Version 4.2 or newer with CURVE is needed; on Debian or Ubuntu: apt-get install libzmq5");
+  const LoadedLibrary library(
+      kNames, "processes of a job exchange messages through ZeroMQ",
+      "Version 4.2 or newer with CURVE is needed; on Debian or Ubuntu: apt-get install libzmq5");
   ZeroMq result{};
   library.find(result.ctx_new, "zmq_ctx_new");
   library.find(result.ctx_shutdown, "zmq_ctx_shutdown");

@@ -27,8 +27,9 @@ struct NumberPoint {
 
 // The upper bounds of a histogram's buckets, in seconds: from 100 us to a minute. Values above the last one
 // have a bucket of their own.
-inline constexpr std::array kSecondsBounds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                              0.1,    0.25,    0.5,    1.0,   2.5,    5.0,   10.0, 30.0,  60.0};
+inline constexpr std::array kSecondsBounds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
+                                              0.01,   0.025,   0.05,   0.1,   0.25,   0.5,
+                                              1.0,    2.5,     5.0,    10.0,  30.0,   60.0};
 
 // Durations since the beginning of a training, in seconds.
 struct HistogramPoint {
@@ -75,7 +76,8 @@ struct Span {
 
 // The body of a request to /v1/metrics. Values were measured at `time`; histograms began at `begin`. Numbers
 // that are not finite are written as "NaN", "Infinity" and "-Infinity".
-std::string metrics_request(const Attributes& resource, std::span<const Metric> metrics, Time begin, Time time);
+std::string metrics_request(const Attributes& resource, std::span<const Metric> metrics, Time begin,
+                            Time time);
 
 // The body of a request to /v1/traces.
 std::string traces_request(const Attributes& resource, std::span<const Span> spans);

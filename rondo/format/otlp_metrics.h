@@ -30,7 +30,7 @@ class TrainingMetrics {
   static constexpr std::size_t kDurations = 4;
   using Durations = std::array<HistogramPoint, kDurations>;
 
-  std::vector<MetricsRow> step_;  // the newest, of all ranks
+  std::vector<MetricsRow> step_;          // the newest, of all ranks
   std::map<std::string, double> others_;  // the newest of each: not every step measures all
   std::optional<MetricsRow> validation_;
   std::map<int, Durations> durations_;  // by rank

@@ -41,9 +41,11 @@ TEST(HttpClient, SaysWhyThereIsNoResponse) {
 }
 
 TEST(HttpClient, KnowsWhichTextsAreUrls) {
-  for (const char* url : {"http://localhost:4318", "https://host/path?x=1", "http://[::1]:4318", "http://a@b"})
+  for (const char* url :
+       {"http://localhost:4318", "https://host/path?x=1", "http://[::1]:4318", "http://a@b"})
     EXPECT_NO_THROW(check_http_url(url, "endpoint")) << url;
-  for (const char* url : {"", "localhost:4318", "ftp://host", "http://", "http:///path", "http://[]:1", "http://a b"}) {
+  for (const char* url :
+       {"", "localhost:4318", "ftp://host", "http://", "http:///path", "http://[]:1", "http://a b"}) {
     try {
       check_http_url(url, "endpoint");
       ADD_FAILURE() << url;

@@ -31,7 +31,8 @@ MetricsRow row(int rank, std::int64_t step) {
 std::map<std::string, json> metrics_of(otlp::TrainingMetrics& metrics) {
   const json body = json::parse(otlp::metrics_request(kResource, metrics.metrics(), 1000, 2000));
   std::map<std::string, json> result;
-  for (const json& metric : body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]) result[metric["name"]] = metric;
+  for (const json& metric : body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"])
+    result[metric["name"]] = metric;
   return result;
 }
 
@@ -109,7 +110,8 @@ TEST(Otlp, ReadsWhatACollectorRefuses) {
   EXPECT_EQ(partial.rejected, 3);
   EXPECT_EQ(partial.message, "too old");
   EXPECT_EQ(otlp::read_response(R"({"partialSuccess":{"rejectedDataPoints":2}})").rejected, 2);
-  for (const char* body : {"", "{}", "[]", "no JSON", R"({"partialSuccess":[]})", R"({"partialSuccess":{"rejectedSpans":{}}})"})
+  for (const char* body :
+       {"", "{}", "[]", "no JSON", R"({"partialSuccess":[]})", R"({"partialSuccess":{"rejectedSpans":{}}})"})
     EXPECT_EQ(otlp::read_response(body).rejected, 0) << body;
 }
 

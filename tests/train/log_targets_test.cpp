@@ -30,17 +30,16 @@ TEST(OtlpSettings, AreThoseOfTheSpecificationWithoutVariables) {
 }
 
 TEST(OtlpSettings, AVariableOfOneSignalTakesPrecedence) {
-  const env::EnvironmentMap environment = {
-      {"OTEL_EXPORTER_OTLP_ENDPOINT", "https://all:1/base/"},
-      {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:2/as/it/is"},
-      {"OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%2Cb%20c, x=1"},
-      {"OTEL_EXPORTER_OTLP_METRICS_HEADERS", "y=2"},
-      {"OTEL_EXPORTER_OTLP_TIMEOUT", "250"},
-      {"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "500"},
-      {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"},
-      {"OTEL_METRIC_EXPORT_INTERVAL", "1500"},
-      {"OTEL_RESOURCE_ATTRIBUTES", "service.name=first,team=a%3Db"},
-      {"OTEL_SERVICE_NAME", "second"}};
+  const env::EnvironmentMap environment = {{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://all:1/base/"},
+                                           {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:2/as/it/is"},
+                                           {"OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%2Cb%20c, x=1"},
+                                           {"OTEL_EXPORTER_OTLP_METRICS_HEADERS", "y=2"},
+                                           {"OTEL_EXPORTER_OTLP_TIMEOUT", "250"},
+                                           {"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "500"},
+                                           {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"},
+                                           {"OTEL_METRIC_EXPORT_INTERVAL", "1500"},
+                                           {"OTEL_RESOURCE_ATTRIBUTES", "service.name=first,team=a%3Db"},
+                                           {"OTEL_SERVICE_NAME", "second"}};
   const OtlpSettings settings = read_otlp_settings(environment, "");
   EXPECT_EQ(settings.metrics.url, "https://all:1/base/v1/metrics");
   EXPECT_EQ(settings.traces.url, "http://traces:2/as/it/is");

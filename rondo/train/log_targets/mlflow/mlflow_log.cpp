@@ -81,8 +81,8 @@ void MlflowLog::restore(const nlohmann::json& state) {
 
 LogTarget MlflowTarget::make(const Options& options, const LoggedRun& run) {
   return {.callback = std::make_shared<MlflowLog>(MlflowLog::Options{
-              .directory =
-                  options.directory.empty() ? run.directory / "mlruns" : std::filesystem::path(options.directory),
+              .directory = options.directory.empty() ? run.directory / "mlruns"
+                                                     : std::filesystem::path(options.directory),
               .run_name = run.directory.filename().string(),
               .parameters = run.parameters,
               .every_steps = run.every_steps})};

@@ -82,9 +82,9 @@ class Requests {
   void send(const std::function<bool()>& cancelled) {
     const control::HttpResponse response = client_.post(body_, cancelled);
     if (is_success(response.status)) return accept(response);
-    const std::string reason = response.status == 0
-                                   ? response.error
-                                   : str("HTTP ", response.status, " ", printable(response.body.substr(0, 200)));
+    const std::string reason =
+        response.status == 0 ? response.error
+                             : str("HTTP ", response.status, " ", printable(response.body.substr(0, 200)));
     if (!is_retryable(response.status)) {
       warn(str(reason, "; what was sent is dropped"));
       drop_pending();
@@ -190,8 +190,9 @@ struct OtlpExporter::State {
     }
     if (trace_requests.has_pending() || now < spans_due()) return;
     const std::size_t count = std::min(spans.size(), kSpansOfARequest);
-    const std::vector<otlp::Span> batch(std::make_move_iterator(spans.begin()),
-                                        std::make_move_iterator(spans.begin() + static_cast<std::ptrdiff_t>(count)));
+    const std::vector<otlp::Span> batch(
+        std::make_move_iterator(spans.begin()),
+        std::make_move_iterator(spans.begin() + static_cast<std::ptrdiff_t>(count)));
     spans.erase(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(count));
     trace_requests.set_pending(otlp::traces_request(resource, batch), static_cast<std::int64_t>(count));
   }

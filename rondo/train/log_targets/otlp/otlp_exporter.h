@@ -13,9 +13,9 @@ namespace rondo {
 
 // Sends metrics and spans to a collector on a thread of its own. Callers only add to bounded memory and never
 // wait for the network. A request that the collector cannot take now (no connection, a timeout, 429, 502,
-// 503, 504) is sent again after 1 s, then after up to 30 s, or as late as Retry-After says; any other response
-// drops its data. The first failure is a warning, until a request succeeds; dropped data is counted, and the
-// count is a warning at the end. Any thread.
+// 503, 504) is sent again after 1 s, then after up to 30 s, or as late as Retry-After says; any other
+// response drops its data. The first failure is a warning, until a request succeeds; dropped data is counted,
+// and the count is a warning at the end. Any thread.
 class OtlpExporter {
  public:
   static constexpr std::size_t kMostSpans = 2048;       // kept; later ones are dropped

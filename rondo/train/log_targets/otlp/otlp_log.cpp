@@ -33,9 +33,7 @@ const char* end_text(FitEnd end) {
   return "";
 }
 
-std::string instance_id() {
-  return str(std::hex, otlp::new_span_id(), otlp::new_span_id());
-}
+std::string instance_id() { return str(std::hex, otlp::new_span_id(), otlp::new_span_id()); }
 
 // The resource attributes of this process; those of the environment take precedence.
 otlp::Attributes resource_of(const Trainer& trainer, const std::string& run_name, otlp::Attributes given) {
@@ -137,12 +135,12 @@ void OtlpLog::on_train_begin(Trainer& trainer, const FitOutline& outline) {
     state.exporter.emplace(state.settings,
                            resource_of(trainer, state.options.run_name, std::move(state.settings.resource)));
   }
-  state.run = {.trace = otlp::new_trace_id(),
-               .id = otlp::new_span_id(),
-               .name = "train",
-               .begin = otlp::now(),
-               .attributes = {{"rondo.first_step", outline.first_step},
-                              {"rondo.total_steps", outline.total_steps}}};
+  state.run = {
+      .trace = otlp::new_trace_id(),
+      .id = otlp::new_span_id(),
+      .name = "train",
+      .begin = otlp::now(),
+      .attributes = {{"rondo.first_step", outline.first_step}, {"rondo.total_steps", outline.total_steps}}};
 }
 
 void OtlpLog::on_epoch_begin(Trainer& trainer, std::int64_t epoch) {
@@ -203,10 +201,10 @@ void OtlpLog::on_exception(Trainer&, const std::exception& error) noexcept {
     state.failed = true;
     state.run.failed = true;
     state.run.error = error.what();
-    state.run.events.push_back({.name = "exception",
-                                .time = otlp::now(),
-                                .attributes = {{"exception.type", type_name(typeid(error))},
-                                               {"exception.message", error.what()}}});
+    state.run.events.push_back(
+        {.name = "exception",
+         .time = otlp::now(),
+         .attributes = {{"exception.type", type_name(typeid(error))}, {"exception.message", error.what()}}});
     state.end_run("the training failed");
     state.exporter->begin_finish(kLimitAfterFailure);
   } catch (const std::exception&) {
@@ -215,8 +213,9 @@ void OtlpLog::on_exception(Trainer&, const std::exception& error) noexcept {
 }
 
 LogTarget OtlpTarget::make(const Options& options, const LoggedRun& run) {
-  OtlpLog::Options of_log{
-      .endpoint = options.endpoint, .step_spans = options.step_spans, .run_name = run.directory.filename().string()};
+  OtlpLog::Options of_log{.endpoint = options.endpoint,
+                          .step_spans = options.step_spans,
+                          .run_name = run.directory.filename().string()};
   if (!options.interval.empty()) of_log.interval = parse_duration(options.interval, "otlp-interval");
   const auto log = std::make_shared<OtlpLog>(std::move(of_log));
   return {.callback = log, .observer = log->observer()};

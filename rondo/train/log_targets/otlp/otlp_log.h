@@ -23,8 +23,8 @@ class OtlpLog final : public Callback {
     std::string endpoint = {};  // "http://host:4318"; empty: as the environment says, else this host's
     // Time between metrics; zero: as the environment says, else a minute.
     std::chrono::nanoseconds interval = std::chrono::nanoseconds::zero();
-    bool step_spans = false;                             // a span for every step
-    std::string run_name = {};                           // the resource attribute rondo.run.name
+    bool step_spans = false;                                         // a span for every step
+    std::string run_name = {};                                       // the resource attribute rondo.run.name
     std::chrono::nanoseconds flush_limit = std::chrono::seconds(5);  // longest time of the destructor
   };
   // Reads the environment. Throws UsageError for a variable or an endpoint that cannot be read.

@@ -34,12 +34,14 @@ std::optional<std::string> percent_decoded(std::string_view text) {
 }
 
 // "name=value,name=value", as W3C Baggage writes it.
-std::vector<std::pair<std::string, std::string>> read_pairs(const std::string& text, const std::string& variable) {
+std::vector<std::pair<std::string, std::string>> read_pairs(const std::string& text,
+                                                            const std::string& variable) {
   std::vector<std::pair<std::string, std::string>> pairs;
   for (const std::string& item : split(text, ',')) {
     if (trim(item).empty()) continue;
     const std::size_t equals = item.find('=');
-    const auto value = percent_decoded(trim(std::string_view(item).substr(std::min(item.size(), equals + 1))));
+    const auto value =
+        percent_decoded(trim(std::string_view(item).substr(std::min(item.size(), equals + 1))));
     const auto name = percent_decoded(trim(std::string_view(item).substr(0, equals)));
     const bool has_line_end = value && value->find_first_of("\r\n") != std::string::npos;
     if (equals == std::string::npos || !name || name->empty() || !value || has_line_end)
@@ -67,7 +69,8 @@ class Reader {
   std::optional<Found> find(const std::string& signal, const std::string& name) const {
     for (const bool is_of_signal : {true, false}) {
       const std::string variable = "OTEL_EXPORTER_OTLP_" + (is_of_signal ? signal + "_" : "") + name;
-      if (const auto value = env::lookup(environment_, variable)) return Found{variable, *value, is_of_signal};
+      if (const auto value = env::lookup(environment_, variable))
+        return Found{variable, *value, is_of_signal};
     }
     return std::nullopt;
   }
