@@ -7,7 +7,7 @@
 #include "apps/train/flags.h"
 #include "apps/train/run_directory.h"
 #include "rondo/data/dataset.h"
-#include "rondo/train/log_targets/log_target.h"
+#include "rondo/train/log_target.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "rondo/options/declaration.h"
-#include "rondo/train/log_targets/log_target.h"
+#include "rondo/train/log_target.h"
 
 namespace rondo {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rondo/train/log_targets/epoch_rows.h"
+#include "rondo/train/callbacks/epoch_rows.h"
 
 namespace rondo {
 

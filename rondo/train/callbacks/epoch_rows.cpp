@@ -1,4 +1,4 @@
-#include "rondo/train/log_targets/epoch_rows.h"
+#include "rondo/train/callbacks/epoch_rows.h"
 
 #include <fstream>
 
