@@ -84,6 +84,7 @@ bench() {
   run "$python" bench/overlap_floor.py --rounds 1 --seconds 0.5
   run "$python" bench/mesh_prediction.py --models 0 --meshes tensor=2 --steps 4
   run "$python" bench/limits.py --quick --no-docs --json "$json/limits.json"
+  run "$python" bench/log_targets.py --targets otlp,tensorboard --pairs 1 --steps 200 --json "$json/log_targets.json"
   run "$python" bench/local_sgd.py --quick --json "$json/local_sgd.json"
   run "$python" bench/peers/fsdp2.py --model gpt-tiny --turns 1 --steps 1 --json "$json/fsdp2.json"
   run "$python" bench/prediction.py --models 0 --rates 1gbit --limits 1 --steps 4 --json "$json/prediction.json"

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "rondo/base/log.h"
 #include "rondo/base/printable.h"
@@ -177,24 +178,36 @@ struct OtlpExporter::State {
     return last_metrics + interval;
   }
 
-  // Under `mutex`: makes requests of what is due.
-  void prepare() {
+  // Data of the next requests. Callers wait for `mutex`, so requests are encoded without it.
+  struct Due {
+    std::vector<otlp::Metric> metrics;
+    std::vector<otlp::Span> spans;
+  };
+  // Under `mutex`.
+  Due take_due() {
+    Due due;
     const TimePoint now = Clock::now();
     if (now >= metrics_due()) {
       last_metrics = now;
-      if (metrics.changed()) {
-        const std::vector<otlp::Metric> newest = metrics.metrics();
-        metrics_requests.set_pending(otlp::metrics_request(resource, newest, begin, otlp::now()),
-                                     otlp::count_points(newest));
-      }
+      if (metrics.changed()) due.metrics = metrics.metrics();
     }
-    if (trace_requests.has_pending() || now < spans_due()) return;
-    const std::size_t count = std::min(spans.size(), kSpansOfARequest);
-    const std::vector<otlp::Span> batch(
-        std::make_move_iterator(spans.begin()),
-        std::make_move_iterator(spans.begin() + static_cast<std::ptrdiff_t>(count)));
-    spans.erase(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(count));
-    trace_requests.set_pending(otlp::traces_request(resource, batch), static_cast<std::int64_t>(count));
+    if (trace_requests.has_pending() || now < spans_due()) return due;
+    while (!spans.empty() && due.spans.size() < kSpansOfARequest) {
+      due.spans.push_back(std::move(spans.front()));
+      spans.pop_front();
+    }
+    return due;
+  }
+  // Without `mutex`.
+  void encode(const Due& due) {
+    if (!due.metrics.empty()) {
+      metrics_requests.set_pending(otlp::metrics_request(resource, due.metrics, begin, otlp::now()),
+                                   otlp::count_points(due.metrics));
+    }
+    if (!due.spans.empty()) {
+      trace_requests.set_pending(otlp::traces_request(resource, due.spans),
+                                 static_cast<std::int64_t>(due.spans.size()));
+    }
   }
 
   // Under `mutex`: when there is something to do next.
@@ -219,8 +232,12 @@ struct OtlpExporter::State {
         metrics_requests.hurry();
         trace_requests.hurry();
       }
-      prepare();
-      const bool is_done = !metrics_requests.has_pending() && !trace_requests.has_pending() && spans.empty();
+      const Due due = take_due();
+      lock.unlock();
+      encode(due);
+      lock.lock();
+      const bool is_done = !metrics_requests.has_pending() && !trace_requests.has_pending() &&
+                           spans.empty() && !metrics.changed();
       if (finishes && (is_done || Clock::now() >= finish_at)) break;
       bool sent = false;
       for (Requests* requests : {&metrics_requests, &trace_requests}) {
