@@ -8,7 +8,7 @@ what it printed when it failed to RESULTS/failed-first.txt. Everything else stay
 - more than five tests: that is no accident;
 - a test that crashed, did not end, or was reported by a sanitizer: what fails so once fails again at a user's.
 
-Exit code 0: all that failed was unsteady. Why there is a second look: docs/decisions/296-a-failed-test-gets-a-second-look.md.
+Exit code 0: all that failed was unsteady. Why there is a second look: docs/decisions/0071-reruns-of-failed-tests.md.
 """
 import argparse
 import pathlib
