@@ -108,7 +108,7 @@ def tables():
         *table(["parameters", "mesh", "step, s", "bubble", "TFLOP/s a rank", "published", "ratio"],
                [[f"{r['billions']} B", f"`{r['mesh']}`", f"{r['step_s']:.1f}", f"{100 * r['bubble']:.1f} %", f"{r['tflops']:.0f}",
                  str(r["published"]), f"{r['tflops'] / r['published']:.2f}"] for r in megatron]), "",
-        "### ZeRO: more than linear", "",
+        "### Superlinear speedup of ZeRO", "",
         "[arXiv 1910.02054](https://arxiv.org/abs/1910.02054): a 60 B model speeds up more than in proportion from 64 to 400 GPUs, because sharded states leave room for a",
         "larger batch. Simulated: 16 ranks a replica, gradients and optimizer sharded along data, 32 GB a rank, 2 GB/s a rank between hosts. Where that link hides all",
         "communication (6.25 GB/s), the batch grows as here and the samples a rank stay: products do not get faster with the batch in the simulator.", "",

@@ -9,7 +9,7 @@ second look for:
 - more than five tests: that is no accident;
 - a test that crashed, did not end, or was reported by a sanitizer: users may see such a failure, too.
 
-Exit code 0: all failures were unsteady. The reasons are in docs/decisions/296-a-failed-test-gets-a-second-look.md.
+Exit code 0: all failures were unsteady. The reasons are in docs/decisions/0071-reruns-of-failed-tests.md.
 """
 import argparse
 import pathlib

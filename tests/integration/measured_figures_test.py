@@ -86,7 +86,7 @@ def test_ratios_without_a_table_say_with_what_and_when_they_were_measured(name):
 
 
 def test_the_idle_times_of_schedules_are_those_of_the_table():
-    page = section((REPOSITORY / "docs" / "model_parallel.md").read_text(), "how-long-ranks-stand-still")
+    page = section((REPOSITORY / "docs" / "model_parallel.md").read_text(), "pipeline-bubbles")
     figures = section((REPOSITORY / "docs" / "benchmarks.md").read_text(), "pipelines-of-4-ranks-emulated-accelerators")
     measured = {row["schedule"]: row for row in tables(figures)[0]}
     rows = tables(page)[0]
