@@ -108,7 +108,7 @@ def test_ratios_of_the_plug_in_are_those_of_its_steps():
 
 
 def test_every_row_of_the_readme_with_figures_links_to_one_table():
-    measured = section((REPOSITORY / "README.md").read_text(), "measured")
+    measured = section((REPOSITORY / "README.md").read_text(), "benchmarks")
     rows = [line for line in measured.splitlines() if line.startswith("| [")]
     assert len(rows) >= 4
     for row in rows:
