@@ -1,7 +1,8 @@
 #pragma once
 
-// Models and losses of any form, optimizers by name; inside a model units, activation checkpointing, tensor, sequence and expert
-// parallelism, and layers that do not depend on how samples are spread.
+// Models and losses of any form, and optimizers by name. Inside a model: units, activation checkpointing,
+// tensor, sequence and expert parallelism, and layers whose result does not depend on how samples are
+// distributed.
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/experts/routing.h"

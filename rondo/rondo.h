@@ -1,7 +1,7 @@
 #pragma once
 
-// All that a program may rely on but the interfaces of rondo/extend/. What these headers include is public:
-// documented by `make docs-api` and listed in docs/api.md.
+// The public interface, except the plug-in interfaces in rondo/extend/. Everything that these headers include
+// is public: `make docs-api` documents it and docs/api.md lists it.
 
 // libtorch's optimizers.
 #include <torch/optim.h>

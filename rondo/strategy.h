@@ -1,6 +1,6 @@
 #pragma once
 
-// Strategies, and a model that one of them has prepared: the interface that is the same under all.
+// Strategies, and a model that a strategy has prepared: one interface for all strategies.
 #include "rondo/strategy/clip_grad_norm.h"
 #include "rondo/strategy/distributed_dataset.h"
 #include "rondo/strategy/distributed_variable.h"

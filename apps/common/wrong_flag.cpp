@@ -10,14 +10,14 @@
 namespace rondo {
 namespace {
 
-// Words of other programs for one flag of ours.
+// Names in other programs for one of rondo's flags.
 struct FieldWords {
   const char* words;
   const char* name;
-  const char* text = nullptr;  // what to give, where that is more than the flag
+  const char* text = nullptr;  // text to suggest, if it is more than the flag
 };
 
-// Programs of ours may have different flags for one meaning: the first that the program has counts.
+// rondo's programs may have different flags with one meaning: the first that the program has is suggested.
 constexpr FieldWords kFieldWords[] = {
     {"learning-rate learningrate eta alpha base-lr max-lr peak-lr step-size", "lr"},
     {"bf16 bfloat16 amp-bf16 use-bf16 half bf16-mixed autocast mixed", "precision",

@@ -1,6 +1,6 @@
 #include "apps/train/flags.h"
 
-#include "rondo/backend/engine_folders.h"
+#include "rondo/backend/engine_factories.h"
 #include "rondo/data/data_options.h"
 #include "rondo/models/model_options.h"
 #include "rondo/parallel/declared_strategies_options.h"

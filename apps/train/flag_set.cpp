@@ -35,8 +35,8 @@ nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
   return text;
 }
 
-// What "auto" may come to mean shares the options of the largest: --strategy of that for several processes,
-// --backend of the engine across hosts. Null for what is not known by name.
+// Returns the declaration of the chosen entry, or null if its name is unknown. "auto" has the options of its
+// largest meaning: --strategy for several processes, --backend for the engine across hosts.
 const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choice, std::string name) {
   const std::vector<Declaration>& entries = choices.*choice.entries;
   const std::string flag = choice.flag;
@@ -52,7 +52,7 @@ const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choic
   return find_declaration(entries, name);
 }
 
-// What stands in brackets behind --backend as options of their own.
+// Moves options in brackets of --backend to options of their own.
 void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues& values) {
   const auto backend = values.find("backend");
   if (backend == values.end()) return;
@@ -71,7 +71,7 @@ void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues&
   backend->second = declared->name;
 }
 
-// Runs `use`, whose UsageErrors are about the option: with the place in a file that it comes from.
+// Runs `use`; adds the option's place in a file to its UsageErrors.
 template <class Use>
 void with_place(const TrainFlags& flags, const std::string& option, const Use& use) {
   const auto origin = flags.origins.find(option);
@@ -124,7 +124,7 @@ void FlagSet::read(const OptionValues& given, TrainFlags& flags) const {
       for (const Choice& choice : kChoices) {
         if (flag.choice != choice.flag) continue;
         const OptionTable& table = find_declaration(choices_.*choice.entries, flag.takers.front())->options;
-        // Whether it can be: by that entry's own option, whose struct another entry's does not fit.
+        // Checks the value by that entry's own option, whose struct another entry's option does not fit.
         table.find(name)->read(table.make().get(), value);
       }
       flags.options[name] = value;

@@ -202,7 +202,7 @@ void add_precision_flags(Table& table) {
       one_of({"auto", "libtorch"}));
 }
 
-// As that of `rondo run`: a number, or a word that this host gives a number.
+// Accepts the values of `rondo run`: a number, or a word that this host converts to a number.
 Option process_count_option() {
   return {
       .name = "nproc-per-node",

@@ -30,9 +30,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the planned strategy is told.
+// Returns the options of the planned strategy.
 ShardedOptions sharded_options(const TrainFlags& flags) {
-  const std::vector<Declaration> declared = ShardedFolder::declarations();
+  const std::vector<Declaration> declared = ShardedStrategyFactory::declarations();
   const OptionTable& table = find_declaration(declared, flags.strategy)->options;
   return *static_cast<const ShardedOptions*>(table.read(flags.options_in(table)).get());
 }
@@ -124,7 +124,7 @@ Prediction prediction_of(const Json& plan, const cost::StepPlan& file, const cos
   return prediction;
 }
 
-// What the user waits for.
+// Prints progress for the waiting user.
 void say(const TrainFlags& flags, const Context& context, const std::string& text) {
   if (context.rank() != 0 || flags.progress == "off") return;
   std::fprintf(stderr, "%s: %s\n", flags.strategy.c_str(), text.c_str());
@@ -133,7 +133,7 @@ void say(const TrainFlags& flags, const Context& context, const std::string& tex
 
 bool chooses_mesh(const TrainFlags& flags) { return flags.meshes == "all" || !flags.mesh.empty(); }
 
-// A profile of this very job that is there already, on rank 0; empty text when there is none.
+// Returns an existing profile of this very job, on rank 0; empty if there is none.
 std::string known_profile(const TrainFlags& flags, const RunDirectory& run, const std::string& made_for) {
   if (!flags.profile.empty()) {
     const cost::Profile profile = cost::read_profile(flags.profile);
@@ -201,7 +201,7 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   return mesh_plan_of_profile(profile, ranks, limit, plan_for_options(flags), search, limit_name);
 }
 
-// In the run's directory the report looks for them.
+// The report expects these files in the run's directory.
 std::string plan_text(const Json& plan) { return plan.dump(1) + "\n"; }
 std::string profile_text(const cost::Profile& profile) { return cost::to_json(profile).dump(1) + "\n"; }
 
@@ -276,7 +276,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
                            " the plan says which units are checkpointed; leave the flag out"));
   });
   run_agreed(context, [&] {
-    const OptionTable cuts = PipelineFolder::declarations().front().options;
+    const OptionTable cuts = PipelineStrategyFactory::declarations().front().options;
     for (const Option& option : cuts.options()) {
       const auto given = flags.options.find(option.name);
       // A file of --config names them all.

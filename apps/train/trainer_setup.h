@@ -14,24 +14,25 @@
 
 namespace rondo {
 
-// Makes of TrainerFlags what a Trainer takes.
+// From TrainerFlags to a Trainer.
 
-// `usual` without --metrics, otherwise the loss and those. Throws UsageError for a name that is none.
+// Returns `usual` without --metrics, otherwise the loss and the named metrics. Throws UsageError for an
+// unknown name.
 std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& info,
                                    std::vector<Metric> usual);
 // Throws UsageError for class weights that are no numbers, or not as many as there are classes.
 LossFunction chosen_loss(const TrainFlags& flags, const DatasetInfo& info);
 // Throws UsageError for flags that do not fit each other or the data.
 void check_trainer_flags(const TrainFlags& flags, bool has_validation);
-// The number of peak-flops; empty without one, or where it is to be measured. Throws UsageError for another
-// text.
+// Returns the number of peak-flops; empty without one, or if it is to be measured. Throws UsageError for
+// invalid text.
 std::optional<double> peak_flops_of(const TrainFlags& flags);
-// Adds callbacks, and what else fit is to be told.
+// Adds callbacks and the other options of fit.
 void add_trainer_callbacks(const TrainFlags& flags, const RunDirectory& run, FitOptions& fit);
 
-// Starts what `--prometheus [HOST:]PORT` asks for, 127.0.0.1 without a host, and says where it is; returns
-// the function that tells it of new rows. It serves as long as that function or a copy of it lives. Throws
-// UsageError for an address that cannot be, CommunicationError for one that is taken.
+// Starts the server of `--prometheus [HOST:]PORT`, by default on 127.0.0.1, and prints its address. Returns
+// the function that passes new rows to it; the server runs as long as that function or a copy of it lives.
+// Throws UsageError for an invalid address, CommunicationError for one in use.
 std::function<void(std::span<const MetricsRow>)> start_metrics_page(const std::string& address);
 
 }  // namespace rondo

@@ -276,12 +276,12 @@ auto noted_joining(const env::Identity& identity, bool by_environment, Join join
     announce_joining(identity, false);
     return joined;
   } catch (const JobOverError& over) {
-    announce_told(identity, over.what());
+    relay_end_notice(identity, over.what());
     throw;
   } catch (const PeerLostError& lost) {
     const auto notice = by_environment ? launchers_notice(identity) : std::nullopt;
     if (!notice) throw;
-    announce_told(identity, *notice);
+    relay_end_notice(identity, *notice);
     throw JobOverError(str(lost.what(), " Its launcher says: ", *notice), lost.ranks());
   }
 }

@@ -10,7 +10,7 @@
 #include "rondo/backend/card_engine.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/module.h"
-#include "rondo/backend/engine_folders.h"
+#include "rondo/backend/engine_factories.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/backend/nccl/combined_backend.h"
 #include "rondo/base/error.h"
@@ -31,12 +31,12 @@ struct Registry {
   std::map<std::string, KnownEngine> engines;
 
   Registry() {
-    for_each_engine_folder([this](auto folder) {
-      using Folder = decltype(folder);
-      using Options = typename Folder::Options;
-      const Declaration declared = Folder::declaration();
+    for_each_engine_factory([this](auto factory) {
+      using Factory = decltype(factory);
+      using Options = typename Factory::Options;
+      const Declaration declared = Factory::declaration();
       engines[declared.name] = {declared, [](const std::shared_ptr<const void>& options) {
-                                  return Folder::engine(*static_cast<const Options*>(options.get()));
+                                  return Factory::engine(*static_cast<const Options*>(options.get()));
                                 }};
     });
   }
@@ -112,7 +112,7 @@ void register_backend(const std::string& name, BackendFactory factory, const Eng
 }
 
 void replace_card_engine(const std::string& path) {
-  Declaration declared = NcclFolder::declaration();
+  Declaration declared = NcclEngineFactory::declaration();
   const RegisteredBackend between_cards = load_backend(path, declared.name);
   const auto card_of_device = [](c10::Device card) { return str(card.str(), " of host ", host_name()); };
   const RegisteredBackend engine =

@@ -418,9 +418,9 @@ void announce_joining(const env::Identity& identity, bool joining) {
     StoreFromC10d(store).set(launch::joining_key(identity.rank), joining ? "1" : "0");
 }
 
-void announce_told(const env::Identity& identity, const std::string& reason) {
+void relay_end_notice(const env::Identity& identity, const std::string& reason) {
   if (const auto store = launcher_store_of_several_hosts(identity))
-    StoreFromC10d(store).set(launch::kToldKey, reason);
+    StoreFromC10d(store).set(launch::kEndNoticeKey, reason);
 }
 
 Duration join_timeout(Duration otherwise) {

@@ -87,7 +87,7 @@ void announce_patience(const env::Identity& identity, Duration patience);
 void announce_joining(const env::Identity& identity, bool joining);
 
 // Passes on to this host's launcher the reason why ranks of other hosts have ended the job.
-void announce_told(const env::Identity& identity, const std::string& reason);
+void relay_end_notice(const env::Identity& identity, const std::string& reason);
 
 // Returns the reason why the ranks of rank 0's host have ended before all ranks had joined; that host's
 // launcher serves it for some seconds. Blocks for up to 8 s. Returns nullopt on rank 0, without a launcher on

@@ -10,15 +10,15 @@ namespace rondo {
 // prints one error instead of one per process. All processes exit with the same code.
 class JobError : public Error {
  public:
-  JobError(const std::string& message, ExitCode exit_code, bool mine_to_report)
-      : Error(message), exit_code_(exit_code), mine_to_report_(mine_to_report) {}
+  JobError(const std::string& message, ExitCode exit_code, bool is_reporter)
+      : Error(message), exit_code_(exit_code), is_reporter_(is_reporter) {}
   // ExitCode::usage if all failures were UsageErrors, else ExitCode::failed.
   ExitCode exit_code() const { return exit_code_; }
-  bool mine_to_report() const { return mine_to_report_; }
+  bool is_reporter() const { return is_reporter_; }
 
  private:
   ExitCode exit_code_;
-  bool mine_to_report_;
+  bool is_reporter_;
 };
 
 }  // namespace rondo

@@ -49,9 +49,9 @@ std::function<void()> thread_setup();
 
 // The replica and rank numbers of the thread that creates the object. For threads that work for that thread
 // but were not started by it, such as autograd's backward threads of a device.
-class NumbersOfThread {
+class ReplicaIdentity {
  public:
-  NumbersOfThread() : replica_(this_replica()), rank_(replica_of_this_rank()) {}
+  ReplicaIdentity() : replica_(this_replica()), rank_(replica_of_this_rank()) {}
   // Sets the calling thread's numbers to these.
   void enter() const { detail::enter_replica(replica_, rank_); }
 

@@ -321,7 +321,7 @@ void SharedMemoryChannel::exchange(std::span<const Outgoing> outgoing, std::span
   }
   Transfers transfers(*this, outgoing, incoming);
   try {
-    look_now_and_then(outgoing);
+    check_peers_periodically(outgoing);
     run(transfers, wait);
   } catch (...) {
     // The published waits stay: other ranks may be about to follow them.
@@ -333,7 +333,7 @@ void SharedMemoryChannel::exchange(std::span<const Outgoing> outgoing, std::span
 
 // Checks the peers at intervals, for ranks that only send: otherwise they notice a failure only when a ring
 // is full, after many small messages.
-void SharedMemoryChannel::look_now_and_then(std::span<const Outgoing> outgoing) {
+void SharedMemoryChannel::check_peers_periodically(std::span<const Outgoing> outgoing) {
   constexpr std::uint32_t kExchanges = 64;  // reading the clock has a cost
   if (++exchanges_ % kExchanges != 0 || Clock::now() < next_look_) return;
   next_look_ = Clock::now() + kPeerCheckInterval;

@@ -56,7 +56,7 @@ class SharedMemoryChannel final : public Channel {
   std::string failure_key(int rank) const;
   void meet(Store& store, const PublishedMemory& own);
   void wait_until_attached(const Deadline& deadline);
-  void look_now_and_then(std::span<const Outgoing> outgoing);
+  void check_peers_periodically(std::span<const Outgoing> outgoing);
   void run(Transfers& transfers, const Wait& wait);
   void notify(int peer) const;
   // Other ranks that cannot continue, or have left.

@@ -95,7 +95,7 @@ class ThreadMesh::Member final : public Channel {
     while (true) {
       if (take_one(lock, incoming, received)) continue;
       const std::vector<int> awaited = open_peers(offers, incoming, received);
-      say_who_is_awaited(awaited);
+      describe_missing_ranks(awaited);
       if (awaited.empty()) return;
       throw_if_peer_failed(awaited);
       if (wait.cancel != nullptr && wait.cancel->cancelled())
@@ -114,14 +114,14 @@ class ThreadMesh::Member final : public Channel {
   // Receives the next available message; returns false if there is none.
   bool take_one(std::unique_lock<std::mutex>& lock, std::span<const Incoming> incoming,
                 std::vector<bool>& received) {
-    std::vector<bool> passed_over(static_cast<std::size_t>(state_->size), false);
+    std::vector<bool> skipped_checkpoints(static_cast<std::size_t>(state_->size), false);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const Incoming& wanted = incoming[i];
       const auto peer = static_cast<std::size_t>(wanted.peer);
-      if (received[i] || passed_over[peer]) continue;
+      if (received[i] || skipped_checkpoints[peer]) continue;
       auto& queue = state_->offers[state_->pair(wanted.peer, rank_)];
       if (queue.empty()) {
-        passed_over[peer] = true;
+        skipped_checkpoints[peer] = true;
         continue;
       }
       Offer& offer = *queue.front();
@@ -163,7 +163,7 @@ class ThreadMesh::Member final : public Channel {
     return peers;
   }
 
-  void say_who_is_awaited(const std::vector<int>& peers) {
+  void describe_missing_ranks(const std::vector<int>& peers) {
     for (int peer = 0; peer < state_->size; ++peer) state_->waits[state_->pair(rank_, peer)] = false;
     for (const int peer : peers) state_->waits[state_->pair(rank_, peer)] = true;
   }

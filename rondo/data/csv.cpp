@@ -154,8 +154,8 @@ OpenedData open_table(const std::string& kind, const std::string& path, const Da
   std::vector<std::int64_t> starts;
   CsvTable table = read_csv_files(files, label_column, labels, known, starts);
   if (!known.mean.empty() && table.columns.size() != known.mean.size())
-    throw DataError(str("'", path, "' has ", table.columns.size(), " features, ", who_knows(known), " knows ",
-                        known.mean.size()));
+    throw DataError(str("'", path, "' has ", table.columns.size(), " features, ", source_of_properties(known),
+                        " knows ", known.mean.size()));
   SplitIndices split = split_indices(table.rows(), options.validation_fraction, options.split_seed);
   if (known.mean.empty()) measure_columns(table, split.train, path, known);
   if (labels == CsvLabels::classes) known.class_names = table.class_names;

@@ -7,12 +7,12 @@
 
 namespace rondo {
 
-std::string who_knows(const KnownData& known) {
+std::string source_of_properties(const KnownData& known) {
   return known.source.empty() ? "the model" : str("the model (", known.source, ")");
 }
 
 std::string unknown_class(const KnownData& known, std::string_view label) {
-  return str("label '", label, "', expected one of the classes that ", who_knows(known),
+  return str("label '", label, "', expected one of the classes that ", source_of_properties(known),
              " knows: ", join(known.class_names, ", "));
 }
 

@@ -24,7 +24,7 @@ struct KnownData {
 };
 
 // Returns the owner of the known properties for errors: "the model", with its file if known.
-std::string who_knows(const KnownData& known);
+std::string source_of_properties(const KnownData& known);
 
 // Returns the error for a label that is not a known class; names the label, the classes and their owner.
 std::string unknown_class(const KnownData& known, std::string_view label);

@@ -261,8 +261,8 @@ class ImageFiles final : public EncodedImages {
         log::warning("'", path, "': left out ", describe_unread(others), ", which are not read");
       auto found = std::find(classes_.begin(), classes_.end(), name);
       if (found == classes_.end() && is_known) {
-        throw DataError(str("'", path, "': class ", name, " is not among those that ", who_knows(known),
-                            " knows: ", join(classes_, ", ")));
+        throw DataError(str("'", path, "': class ", name, " is not among those that ",
+                            source_of_properties(known), " knows: ", join(classes_, ", ")));
       }
       if (found == classes_.end()) found = classes_.insert(classes_.end(), name);
       labels_.insert(labels_.end(), files.size(), static_cast<std::int32_t>(found - classes_.begin()));

@@ -434,8 +434,8 @@ OpenedData open_web_dataset(const std::string& path, const DataOptions& options,
   // The model's training data may have had more classes.
   const auto known = static_cast<std::int64_t>(options.known.class_names.size());
   if (known > 0 && images->classes() > known)
-    throw DataError(str("'", path, "' has class ", images->classes() - 1, ", ", who_knows(options.known),
-                        " knows 0 to ", known - 1));
+    throw DataError(str("'", path, "' has class ", images->classes() - 1, ", ",
+                        source_of_properties(options.known), " knows 0 to ", known - 1));
   if (known > 0) info.classes = known;
   if (held_back && held_back->classes() > info.classes) {
     throw DataError(str("'", validation.front(), "' and its like have class ", held_back->classes() - 1,

@@ -42,13 +42,13 @@ std::optional<LauncherPlace> find_launcher_place(const EnvironmentMap& environme
   overrides.init_method = "file:///";  // host 0's address may be a flag of the launcher
   const Identity self = discover(told, overrides);
   if (self.world_size == 1) return std::nullopt;
-  const std::string told_by = str(self.launcher, " (", self.origin(Field::rank), "=", self.rank, ", ",
-                                  self.origin(Field::world_size), "=", self.world_size, ")");
+  const std::string launcher_source = str(self.launcher, " (", self.origin(Field::rank), "=", self.rank, ", ",
+                                          self.origin(Field::world_size), "=", self.world_size, ")");
   const bool is_only_one =
       self.local_world_size == 1 && self.num_nodes.value_or(self.world_size) == self.world_size;
   if (!is_only_one) {
     throw UsageError(str(
-        told_by, " has started ", self.world_size, " launchers, and ",
+        launcher_source, " has started ", self.world_size, " launchers, and ",
         self.local_world_size ? str("more than one on a host (", self.origin(Field::local_world_size), "=",
                                     *self.local_world_size, " on this one)")
                               : "how many on each host is not known",
@@ -62,7 +62,7 @@ std::optional<LauncherPlace> find_launcher_place(const EnvironmentMap& environme
   place.master_addr = self.master_addr;
   place.master_port = self.master_port;
   place.run_id = self.run_id;
-  place.told_by = told_by;
+  place.launcher_source = launcher_source;
   return place;
 }
 

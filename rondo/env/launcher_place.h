@@ -9,12 +9,12 @@ namespace rondo::env {
 
 // Place of one `rondo run` among those that a scheduler started, one on each host of the job.
 struct LauncherPlace {
-  int num_nodes = 1;        // number of launchers, and of hosts
-  int node_rank = 0;        // number of this launcher
-  std::string master_addr;  // address of host 0; empty if the scheduler does not provide it
-  int master_port = 0;      // see default_port()
-  std::string run_id;       // may be empty
-  std::string told_by;      // "slurm (SLURM_PROCID)", for messages
+  int num_nodes = 1;            // number of launchers, and of hosts
+  int node_rank = 0;            // number of this launcher
+  std::string master_addr;      // address of host 0; empty if the scheduler does not provide it
+  int master_port = 0;          // see default_port()
+  std::string run_id;           // may be empty
+  std::string launcher_source;  // "slurm (SLURM_PROCID)", for messages
 };
 
 // Determines whether srun, mpirun or a TPU slice started several launchers, of which this process is one.

@@ -226,7 +226,7 @@ IntactCheckpoint newest_intact_checkpoint(const fs::path& root) {
       result.newest = std::move(entry);
       break;
     }
-    result.passed_over.push_back({std::move(entry), std::move(damage)});
+    result.skipped_checkpoints.push_back({std::move(entry), std::move(damage)});
   }
   return result;
 }

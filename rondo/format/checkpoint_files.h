@@ -48,7 +48,7 @@ struct IntactCheckpoint {
     CheckpointEntry entry;
     std::vector<Damage> damage;
   };
-  std::vector<Damaged> passed_over;  // newest first
+  std::vector<Damaged> skipped_checkpoints;  // newest first
 };
 IntactCheckpoint newest_intact_checkpoint(const std::filesystem::path& root);
 

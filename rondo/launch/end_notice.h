@@ -21,7 +21,7 @@ std::string end_key(int attempt);
 std::string joining_key(int rank);
 
 // Key of the launcher's store under which a rank repeats the notice of another launcher.
-inline constexpr const char* kToldKey = "rondo/told";
+inline constexpr const char* kEndNoticeKey = "rondo/told";
 
 // Limits for sending a notice.
 struct NoticeLimits {

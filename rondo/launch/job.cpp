@@ -218,7 +218,7 @@ class Job {
     if (options_.processes_of_hosts.size() < 2 || have_joined(store)) return;
     if (Clock::now() - started > patience_of_others(store)) return;
     // Rank 0 may not have forwarded another host's notice to all hosts yet.
-    const auto told = store.try_get(kToldKey);
+    const auto told = store.try_get(kEndNoticeKey);
     if (told && options_.node_rank > 0) return;
     const std::string text = told                      ? *told
                              : root && end.signal == 0 ? failure_in_a_line(end, specs, *root)

@@ -192,7 +192,7 @@ class Supervisor {
   // While no failure has occurred: decides the consequence of a worker's exit for the others.
   void judge(Worker& worker) {
     const WorkerEnd& end = *worker.end;
-    if (!end.failed()) return end_the_serving();
+    if (!end.failed()) return stop_serving();
     if (!end.preempted && tolerate(worker)) return;
     note_running_workers();
     if (end.preempted) {
@@ -230,12 +230,12 @@ class Supervisor {
     }
     std::fprintf(stderr, "rondo run: %s; the others go on without it\n", how.c_str());
     end_.tolerated.insert(worker.rank);
-    end_the_serving();
+    stop_serving();
     return true;
   }
 
   // Ends the job if only processes that serve others are left.
-  void end_the_serving() {
+  void stop_serving() {
     for (const auto& worker : end_.workers) {
       if (!worker->end && !spec_of(*worker).ends_with_others) return;
     }

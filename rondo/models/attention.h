@@ -6,11 +6,11 @@
 
 namespace rondo {
 
-// softmax(query key^T / sqrt(size of a head)) value for [samples, heads, length, size]. `mask` is bool and
-// true where attention may go, of a shape that broadcasts to [samples, heads, length, length]; undefined is
-// everywhere. `causal` lets a position see itself and what came before, and excludes a mask. `dropout`
-// applies to the probabilities; while it is active they are computed apart, otherwise libtorch's fused kernel
-// runs.
+// Returns softmax(query key^T / sqrt(size of a head)) value for [samples, heads, length, size]. `mask` is
+// bool, true at positions that may be attended to, and broadcasts to [samples, heads, length, length];
+// undefined: all positions. With `causal` a position sees itself and earlier ones; `mask` must then be
+// undefined. `dropout` applies to the probabilities: if it is active they are materialised, otherwise
+// libtorch's fused kernel runs.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const at::Tensor& mask, bool causal, SampleDropout& dropout);
 

@@ -152,7 +152,7 @@ BertConfig bert_config_of_folder(const std::string& folder) {
   return bert_config_from(read_json_of_init(path), path.string());
 }
 
-// Hugging Face's tokenizer_config.json says whether the vocabulary has capitals.
+// Reads from Hugging Face's tokenizer_config.json whether the vocabulary is lower-case.
 bool lower_case_of_folder(const std::string& folder) {
   const fs::path path = fs::path(folder) / "tokenizer_config.json";
   if (!fs::exists(path)) return true;
@@ -161,7 +161,7 @@ bool lower_case_of_folder(const std::string& folder) {
   return entry == document.end() || !entry->is_boolean() || entry->get<bool>();
 }
 
-// transformers 5 writes tokenizer.json, earlier versions vocab.txt as well.
+// transformers 5 writes tokenizer.json, earlier versions vocab.txt too.
 std::string vocabulary_of_folder(const std::string& folder) {
   const fs::path text = fs::path(folder) / "vocab.txt", json = fs::path(folder) / "tokenizer.json";
   return (!fs::exists(text) && fs::exists(json) ? json : text).string();
@@ -191,7 +191,7 @@ class BertSetup final : public ModelSetup {
       throw UsageError(str("--from-pretrained ", options_.init,
                            ": expected a folder with config.json, vocab.txt and model.safetensors"));
     }
-    // A bert may have more positions than samples are long.
+    // A bert may have more positions than a sample has tokens.
     const std::int64_t positions = bert_config_of_folder(options_.init).positions;
     if (options_.context && *options_.context > positions) {
       throw UsageError(str("--seq-len ", *options_.context, ": the model of --from-pretrained has ",
@@ -254,7 +254,7 @@ namespace {
 
 using torch::nn::Module;
 
-// A level of names without a forward of its own.
+// Registers a level of names without a forward of its own.
 std::shared_ptr<Module> level(Module& parent, const std::string& name) {
   return parent.register_module(name, std::make_shared<Module>(name));
 }

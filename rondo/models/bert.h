@@ -14,71 +14,72 @@
 
 namespace rondo {
 
-// What a BERT is used for: the layers after the encoder.
+// Task of a BERT, which determines the layers after the encoder.
 enum class BertTask {
   classify,  // a class for the whole text
-  mlm,       // the token behind each [MASK]: masked language modelling
+  mlm,       // the token at each [MASK]: masked language modelling
 };
 
 // Throws UsageError unless `name` is "classify" or "mlm".
 BertTask parse_bert_task(const std::string& name);
 
-// BERT base by default (Devlin et al., "BERT: pre-training of deep bidirectional transformers for language
-// understanding", 2019).
+// Configuration of a BERT, BERT base by default (Devlin et al., "BERT: pre-training of deep bidirectional
+// transformers for language understanding", 2019).
 struct BertConfig {
-  BertTask task = BertTask::classify;  // which layers stand after the encoder
+  BertTask task = BertTask::classify;  // layers after the encoder
   std::int64_t vocabulary = 30522;     // number of tokens
-  std::int64_t positions = 512;        // longest sequence
-  std::int64_t token_types = 2;        // texts in one sample
-  std::int64_t layers = 12;            // of the encoder
-  std::int64_t heads = 12;             // of attention, in each layer
-  std::int64_t width = 768;            // of hidden states; heads divide it
-  std::int64_t intermediate = 3072;    // width inside a layer's two-layer perceptron
-  double dropout = 0.1;                // of embeddings and of each layer's two outputs
-  double attention_dropout = 0.1;      // of attention probabilities
-  double classifier_dropout = 0.1;     // before the classifier
-  std::string activation = "gelu";     // gelu, gelu_new (by tanh) or relu
-  double epsilon = 1e-12;              // of layer norms
-  std::int64_t padding = 0;            // the token whose embedding is not trained
-  std::int64_t classes = 2;            // of classify
+  std::int64_t positions = 512;        // maximum sequence length
+  std::int64_t token_types = 2;        // maximum number of texts in a sample
+  std::int64_t layers = 12;            // layers of the encoder
+  std::int64_t heads = 12;             // attention heads in each layer
+  std::int64_t width = 768;            // width of hidden states; a multiple of `heads`
+  std::int64_t intermediate = 3072;    // inner width of a layer's two-layer perceptron
+  double dropout = 0.1;                // probability for embeddings and each layer's two outputs
+  double attention_dropout = 0.1;      // probability for attention probabilities
+  double classifier_dropout = 0.1;     // probability before the classifier
+  std::string activation = "gelu";     // gelu, gelu_new (tanh form) or relu
+  double epsilon = 1e-12;              // epsilon of layer norms
+  std::int64_t padding = 0;            // token whose embedding is not trained
+  std::int64_t classes = 2;            // number of classes for task classify
 };
 
-// Throws UsageError naming the value that cannot be.
+// Throws UsageError naming the invalid value.
 void check(const BertConfig& config);
 
-// The architecture that a Hugging Face config.json describes; `task` and `classes` are not taken from it.
-// Throws DataError naming the entry that is missing or that this BERT cannot do (another model type, relative
-// positions, a decoder); `source` names the file in it.
+// Returns the architecture of a Hugging Face config.json; `task` and `classes` keep their defaults. Throws
+// DataError naming an entry that is missing or unsupported (another model type, relative positions, a
+// decoder); `source` names the file in the message.
 BertConfig bert_config_from(const nlohmann::json& config, const std::string& source);
 
-// The config.json with which Hugging Face's transformers open the model.
+// Returns the config.json with which Hugging Face's transformers open the model.
 nlohmann::ordered_json hugging_face_config(const BertConfig& config);
 
-// `config` as make_model("bert", ...) takes it.
+// Returns `config` as make_model("bert", ...) takes it.
 nlohmann::json bert_model_config(const BertConfig& config);
-// The name in this model (and in Hugging Face's) of a tensor in a file: old files call the parameters of
-// layer norms gamma and beta, and files of the bare encoder leave out "bert.".
+// Returns the name in this model (and in Hugging Face's) of a tensor in a file. Old files name layer norm
+// parameters gamma and beta, and files of the bare encoder omit "bert.".
 std::string bert_tensor_name(const std::string& name_in_file);
 
-// What BERT computes on: int64 [samples, length] each.
+// The input of BERT: int64 [samples, length] each.
 struct BertInput {
-  at::Tensor tokens;       // numbers of the vocabulary
+  at::Tensor tokens;       // indices into the vocabulary
   at::Tensor token_types;  // 0 in the first text, 1 in the second
-  at::Tensor mask;         // 1 where a token is, 0 where the text has been filled up
+  at::Tensor mask;         // 1 at tokens, 0 at padding
 
-  // The three as one tensor [samples, 3, length], in this order: what data sets give and Model::forward
-  // takes.
+  // Splits a tensor [samples, 3, length] into the three, in this order: the form of data sets and
+  // Model::forward.
   static BertInput unpack(const at::Tensor& packed);
 };
 
 // One post-layer-norm transformer layer: h = norm(x + attention(x)), norm(h + mlp(h)). Each is a unit.
 class BertLayerImpl : public torch::nn::Module, public ParallelLayer {
  public:
-  // Throws UsageError for values that cannot be.
+  // Throws UsageError for invalid values.
   explicit BertLayerImpl(const BertConfig& config);
-  // `hidden` [samples, length, width]; `mask` bool [samples, 1, 1, length], true where attention may go.
+  // `hidden` is [samples, length, width]; `mask` is bool [samples, 1, 1, length], true at positions to attend
+  // to.
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& mask);
-  // Among ranks by heads, and by the inner width of its perceptron.
+  // Divides the layer among ranks by heads, and by the inner width of its perceptron.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
 
  private:
@@ -96,24 +97,25 @@ TORCH_MODULE(BertLayer);
 // Embeddings and layers, common to all tasks: input to hidden states [samples, length, width].
 class BertEncoderImpl : public torch::nn::Module {
  public:
-  // `with_pooler`: it has the layer that pool() needs.
+  // `with_pooler`: adds the layer that pool() needs.
   BertEncoderImpl(const BertConfig& config, bool with_pooler);
-  // [samples, length, width]; throws UsageError for more positions than the model has.
+  // Returns [samples, length, width]. Throws UsageError for more positions than the model has.
   at::Tensor forward(const BertInput& input);
-  // "bert.embeddings" and "bert.encoder.layer.0", ...: hidden states and the mask from packed input.
+  // Returns "bert.embeddings" and "bert.encoder.layer.0", ...: from packed input to hidden states and the
+  // mask.
   std::vector<ModelLayer> layers();
-  // tanh of a linear function of the first token's state: [samples, width].
+  // Returns tanh of a linear function of the first token's state: [samples, width].
   at::Tensor pool(const at::Tensor& hidden);
-  // [vocabulary, width]
+  // Returns the weight [vocabulary, width].
   const at::Tensor& word_embeddings() const { return word_embeddings_->weight; }
-  const nn::Linear& pooler() const { return pooler_; }  // null without
-  // The output layer that is tied to the word embeddings: [..., width] to [..., vocabulary].
+  const nn::Linear& pooler() const { return pooler_; }  // null without a pooler
+  // Applies the output layer, tied to the word embeddings: [..., width] to [..., vocabulary].
   at::Tensor logits(const at::Tensor& input, const at::Tensor& bias) {
     return word_embeddings_->logits(input, bias);
   }
 
  private:
-  // Hidden states [samples, length, width] and the mask as layers take it.
+  // Returns hidden states [samples, length, width] and the mask in the layers' form.
   std::pair<at::Tensor, at::Tensor> embed(const BertInput& input);
 
   BertConfig config_;
@@ -127,20 +129,20 @@ class BertEncoderImpl : public torch::nn::Module {
 TORCH_MODULE(BertEncoder);
 
 // Parameter names and shapes are those of Hugging Face's BertForSequenceClassification and BertForMaskedLM,
-// and so are logits for the same weights. Weights start as theirs do: normal(0, 0.02), biases 0, layer norms
-// the identity, the embedding of the padding token 0.
+// and logits are the same for the same weights. Weights are initialised as theirs are: normal(0, 0.02),
+// biases 0, layer norms the identity, the embedding of the padding token 0.
 
-// A class for each text: packed input (BertInput) to logits [samples, classes].
+// A classifier of texts: packed input (BertInput) to logits [samples, classes].
 class BertForSequenceClassificationImpl : public torch::nn::Module,
                                           public LayerSequence,
                                           public ParallelModel {
  public:
-  // Throws UsageError for values that cannot be.
+  // Throws UsageError for invalid values.
   explicit BertForSequenceClassificationImpl(const BertConfig& config);
   at::Tensor forward(const at::Tensor& packed);  // throws UsageError for more positions than the model has
-  const BertConfig& config() const { return config_; }  // what it was made of
-  std::vector<ModelLayer> layers() override;            // the encoder's and "head"
-  // By heads, inner widths and vocabulary. Throws UsageError with `sequence`.
+  const BertConfig& config() const { return config_; }  // configuration of the model
+  std::vector<ModelLayer> layers() override;            // layers of the encoder and "head"
+  // Divides by heads, inner widths and vocabulary. Throws UsageError with `sequence`.
   ParallelRules parallel_rules(bool sequence) const override;
 
  private:
@@ -153,17 +155,17 @@ class BertForSequenceClassificationImpl : public torch::nn::Module,
 };
 TORCH_MODULE(BertForSequenceClassification);
 
-// A token for each position: packed input to logits [samples, length, vocabulary]. The output layer shares
-// the word embeddings' weight; "cls.predictions.decoder.weight" and ".bias" of files are names of
+// A masked language model: packed input to logits [samples, length, vocabulary]. The output layer shares the
+// word embeddings' weight. In files, "cls.predictions.decoder.weight" and ".bias" are names of
 // "bert.embeddings.word_embeddings.weight" and "cls.predictions.bias".
 class BertForMaskedLmImpl : public torch::nn::Module, public LayerSequence, public ParallelModel {
  public:
-  // Throws UsageError for values that cannot be.
+  // Throws UsageError for invalid values.
   explicit BertForMaskedLmImpl(const BertConfig& config);
   at::Tensor forward(const at::Tensor& packed);  // throws UsageError for more positions than the model has
-  const BertConfig& config() const { return config_; }  // what it was made of
-  std::vector<ModelLayer> layers() override;            // the encoder's and "head"
-  // By heads, inner widths and vocabulary. Throws UsageError with `sequence`.
+  const BertConfig& config() const { return config_; }  // configuration of the model
+  std::vector<ModelLayer> layers() override;            // layers of the encoder and "head"
+  // Divides by heads, inner widths and vocabulary. Throws UsageError with `sequence`.
   ParallelRules parallel_rules(bool sequence) const override;
 
  private:

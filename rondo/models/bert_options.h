@@ -14,7 +14,7 @@ class ConfigReader;
 class ModelSetup;
 struct BuiltModel;
 
-// Options of the models bert and bert-tiny: the task, and the files that the model starts from.
+// Options of the models bert and bert-tiny: the task, and the files of pretrained weights and vocabulary.
 struct BertOptions : TransformerOptions, InitOption, VocabularyOption {
   std::string task = {};  // empty: classify
 };

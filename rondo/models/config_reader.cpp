@@ -27,7 +27,7 @@ namespace {
 
 std::optional<std::int64_t> whole_number(const nlohmann::json& value, std::int64_t least, std::int64_t most) {
   if (!value.is_number_integer()) return std::nullopt;
-  const auto number = value.get<std::int64_t>();  // one of 2^63 and above comes out below zero
+  const auto number = value.get<std::int64_t>();  // values of 2^63 and above become negative
   return number >= least && number <= most ? std::optional(number) : std::nullopt;
 }
 

@@ -18,28 +18,28 @@
 
 namespace rondo {
 
-// Checks of a model's configuration; `model` ("gpt") begins the message. Each throws UsageError that names
-// the entry, its value and what is allowed.
+// Checks of a model's configuration; `model` ("gpt") begins the message. Each throws UsageError with the
+// entry, its value and the valid range.
 
-// Of what is made one by one there are at most kMostParts; every other size is at most kMostSizes.
+// Limits: kMostParts for numbers of modules, kMostSizes for all other sizes.
 constexpr std::int64_t kMostParts = 65536, kMostSizes = 0x7fffffff;
 
-// 1 <= value <= most.
+// Checks 1 <= value <= most.
 void check_positive(std::string_view model, std::string_view entry, std::int64_t value,
                     std::int64_t most = kMostSizes);
-// 0 <= value < 1.
+// Checks 0 <= value < 1.
 void check_probability(std::string_view model, std::string_view entry, double value);
-// Every head gets an equal part of the width.
+// Checks that `heads` divides `width`.
 void check_heads(std::string_view model, std::int64_t width, std::int64_t heads);
 
-// Reads of one config.json; errors name the file and the entry.
+// A reader of one config.json; errors name the file and the entry.
 class ConfigEntries {
  public:
   ConfigEntries(const nlohmann::json& config, const std::string& source) : config_(config), source_(source) {
     if (!config.is_object()) throw DataError(str(source, ": expected a JSON object"));
   }
 
-  // From 0 to kMostSizes.
+  // Returns an integer from 0 to kMostSizes.
   std::int64_t integer(const char* key) const {
     return json_integer(find(key), str(source_, ": ", key), 0, kMostSizes);
   }
@@ -56,7 +56,7 @@ class ConfigEntries {
     if (!config_.at(key).is_string()) fail(key, "a text");
     return config_.at(key).get<std::string>();
   }
-  // A setting that has to be `expected` where it is there at all.
+  // Throws DataError if the entry exists and is not `expected`.
   template <class Value>
   void require(const char* key, const Value& expected) const {
     if (config_.contains(key) && !config_.at(key).is_null() && config_.at(key) != expected) {
@@ -77,8 +77,8 @@ class ConfigEntries {
   const std::string& source_;
 };
 
-// Typed reads of one model's complete configuration. Every error is a UsageError that names the model, the
-// key, the value and what is allowed.
+// A typed reader of one model's complete configuration. Every error is a UsageError with the model, the key,
+// the value and the valid values.
 class ConfigReader {
  public:
   // Keeps a reference to `config`.
@@ -88,7 +88,7 @@ class ConfigReader {
   std::int64_t whole(const char* key, std::int64_t least, std::int64_t most = kMostSizes) const;
   double number(const char* key) const;
   bool boolean(const char* key) const;
-  // Each from 1 to kMostSizes.
+  // Returns integers from 1 to kMostSizes.
   std::vector<std::int64_t> positives(const char* key) const;
   std::string text(const char* key) const;
   // Throws the error of `key`.
@@ -99,13 +99,13 @@ class ConfigReader {
   const nlohmann::json& config_;
 };
 
-// What a family of models makes: the module, and its forward of one input.
+// The result of a family of models: the module, and its forward of one input.
 struct BuiltModel {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor&)> forward;
 };
 
-// Of a module with such a forward.
+// Wraps a module with such a forward.
 template <class Impl>
 BuiltModel built(std::shared_ptr<Impl> module) {
   return {module, [module](const at::Tensor& input) { return module->forward(input); }};

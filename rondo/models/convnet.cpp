@@ -18,7 +18,7 @@ ConvnetImpl::ConvnetImpl(const ConvnetConfig& config) : config_(config) {
   classifier_ = register_module("classifier", torch::nn::Sequential());
   std::int64_t channels = config.channels, height = config.height, width = config.width;
   for (const std::int64_t next : config.features) {
-    // The normalisation has a bias of its own.
+    // Batch normalisation has its own bias.
     features_->push_back(
         torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, next, 3).padding(1).bias(!config.batch_norm)));
     if (config.batch_norm) features_->push_back(torch::nn::BatchNorm2d(next));
@@ -34,7 +34,7 @@ ConvnetImpl::ConvnetImpl(const ConvnetConfig& config) : config_(config) {
   }
   classifier_->push_back(nn::Linear(channels * height * width, config.hidden));
   classifier_->push_back(torch::nn::ReLU());
-  // The names of the layers around it stay the same.
+  // Named, so that the layers around it keep their names.
   if (config.dropout > 0) classifier_->push_back("dropout", SampleDropout(config.dropout));
   classifier_->push_back("2", nn::Linear(config.hidden, config.classes));
 }
@@ -42,7 +42,7 @@ ConvnetImpl::ConvnetImpl(const ConvnetConfig& config) : config_(config) {
 namespace {
 
 at::Tensor flatten_features(const at::Tensor& features) {
-  // Not flatten(): its -1 is undefined for an empty batch.
+  // Avoids flatten(), whose -1 is undefined for an empty batch.
   return features.reshape({features.size(0), features.size(1) * features.size(2) * features.size(3)});
 }
 

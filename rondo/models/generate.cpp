@@ -32,8 +32,8 @@ void check(const GptConfig& config, const std::vector<std::int64_t>& prompt, con
   }
 }
 
-// Draws from softmax(logits / temperature) over the most likely tokens. Written out rather than left to
-// at::multinomial so that a seed means the same text on every device.
+// Draws from softmax(logits / temperature) over the most likely tokens. Does not use at::multinomial, so that
+// a seed gives the same text on every device.
 std::int64_t draw(const std::vector<float>& logits, const GenerateOptions& options, RandomStream& random) {
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);

@@ -59,7 +59,7 @@ void CausalSelfAttentionImpl::divide(ParallelStyle style, Division& division, co
 }
 
 at::Tensor CausalSelfAttentionImpl::forward(const at::Tensor& input) {
-  // Of this rank's heads.
+  // Projection for this rank's heads.
   const at::Tensor projected = c_attn_->forward(input);
   const std::int64_t samples = projected.size(0), length = projected.size(1), width = projected.size(2) / 3;
   const auto split_heads = [&](const at::Tensor& part) {
@@ -131,8 +131,8 @@ void GptImpl::initialize_weights() {
   for (auto& parameter : named_parameters()) {
     const std::string& name = parameter.key();
     at::Tensor& value = parameter.value();
-    if (value.dim() == 1) continue;  // biases below; layer norms start as the identity already
-    if (name.ends_with(".bias")) {   // of experts
+    if (value.dim() == 1) continue;  // biases follow below; layer norms are already the identity
+    if (name.ends_with(".bias")) {   // biases of experts
       value.zero_();
       continue;
     }
@@ -335,8 +335,8 @@ class GptSetup final : public ModelSetup {
   explicit GptSetup(const GptOptions& options)
       : ModelSetup(gpt_settings(options), "tokens"), options_(options) {}
 
-  // Its context is at most the positions of --from-pretrained's model, and that model's tokenizer reads the
-  // text where it knows more than bytes.
+  // Limits the context to the positions of --from-pretrained's model, and uses that model's tokenizer if its
+  // vocabulary is not bytes.
   DataNeeds data_needs(const nlohmann::json& config) const override {
     DataNeeds needs = ModelSetup::data_needs(config);
     if (options_.init.empty()) return needs;
@@ -352,13 +352,13 @@ class GptSetup final : public ModelSetup {
     return needs;
   }
 
-  // With --from-pretrained the data's context is a part of the model's.
+  // With --from-pretrained the data's context may be shorter than the model's.
   nlohmann::json config(const nlohmann::json& of_data, const nlohmann::json& settings,
                         const std::string& source) const override {
     if (options_.init.empty()) return ModelSetup::config(of_data, settings, source);
     const GptConfig pretrained = gpt_config_of_folder(options_.init);
     const auto vocabulary = of_data.at("vocabulary").get<std::int64_t>();
-    // A model may have room for more tokens than a tokenizer has; bytes are no other tokenizer's.
+    // A model may have more tokens than the tokenizer; byte values are not tokens of another tokenizer.
     if (vocabulary > pretrained.vocabulary || (vocabulary == kBytes && vocabulary != pretrained.vocabulary)) {
       throw UsageError(str("--data ", source, " has ", vocabulary,
                            " different tokens, the model of --from-pretrained ", options_.init, " knows ",
@@ -366,7 +366,7 @@ class GptSetup final : public ModelSetup {
     }
     nlohmann::json config = gpt_model_config(pretrained);
     nlohmann::json own = settings;
-    own.erase("context");  // of the data
+    own.erase("context");  // belongs to the data
     config.update(own);
     return config;
   }
@@ -392,9 +392,9 @@ class GptSetup final : public ModelSetup {
 nlohmann::json GptFamily::defaults(const std::string& name) {
   static const std::map<std::string, GptConfig> sizes = {
       {"gpt", {}},
-      // 25,547,776 parameters: the model of the benchmarks.
+      // The model of the benchmarks: 25,547,776 parameters.
       {"gpt-25m", {.context = 128, .layers = 8, .heads = 8, .width = 512}},
-      // Small enough to learn something in seconds on two slow cores.
+      // Small enough to learn in seconds on two slow cores.
       {"gpt-tiny", {.context = 64, .layers = 4, .heads = 4, .width = 128}}};
   return gpt_model_config(sizes.at(name));
 }

@@ -16,34 +16,35 @@
 
 namespace rondo {
 
-// The size of a GPT.
+// Sizes of a GPT.
 struct GptConfig {
-  std::int64_t vocabulary = 256;  // bytes
-  std::int64_t context = 128;     // longest sequence
+  std::int64_t vocabulary = 256;  // number of tokens; 256: bytes
+  std::int64_t context = 128;     // maximum sequence length
   std::int64_t layers = 8;        // transformer blocks
-  std::int64_t heads = 8;         // of attention, in each block
-  std::int64_t width = 512;       // of hidden states; heads divide it
-  double dropout = 0.0;           // of embeddings, attention and residuals
-  bool tied_head = false;         // the output layer shares the token embedding's weight, as in GPT-2
-  // Above 0 each block has a mixture of so many experts, each as large as its perceptron, in place of it.
+  std::int64_t heads = 8;         // attention heads in each block
+  std::int64_t width = 512;       // width of hidden states; a multiple of `heads`
+  double dropout = 0.0;           // probability for embeddings, attention and residuals
+  bool tied_head = false;         // whether the output layer shares the token embedding's weight, as in GPT-2
+  // Number of experts. Above 0 a mixture of experts, each as large as the perceptron, replaces the perceptron
+  // in each block.
   std::int64_t experts = 0;
   std::int64_t experts_per_token = 1;  // see ExpertsConfig
   double capacity_factor = 1.25;       // see ExpertsConfig
   double balance_loss = 0.01;          // see ExpertsConfig
 };
 
-// Throws UsageError naming the value that cannot be.
+// Throws UsageError naming the invalid value.
 void check(const GptConfig& config);
 
-// Multi-head attention in which a position sees itself and what came before. Shape [samples, length, width].
+// Multi-head attention in which a position sees itself and earlier ones. Shape [samples, length, width].
 class CausalSelfAttentionImpl : public torch::nn::Module, public ParallelLayer {
  public:
-  // Of one block.
+  // Constructs the attention of one block.
   explicit CausalSelfAttentionImpl(const GptConfig& config);
   at::Tensor forward(const at::Tensor& input);  // [samples, length, width] to the same shape
-  // Among ranks by heads.
+  // Divides the layer among ranks by heads.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
-  // From now on the input is of this rank's pieces of the sequence.
+  // Declares that inputs are this rank's pieces of the sequence.
   void divide_context(const Group& group) { context_ = group; }
 
  private:
@@ -54,10 +55,10 @@ class CausalSelfAttentionImpl : public torch::nn::Module, public ParallelLayer {
 };
 TORCH_MODULE(CausalSelfAttention);
 
-// The block's two-layer perceptron, four times as wide inside.
+// A block's two-layer perceptron, with four times the width inside.
 class GptMlpImpl : public torch::nn::Module {
  public:
-  // Of one block.
+  // Constructs the perceptron of one block.
   explicit GptMlpImpl(const GptConfig& config);
   at::Tensor forward(const at::Tensor& input);  // [samples, length, width] to the same shape
 
@@ -68,7 +69,7 @@ class GptMlpImpl : public torch::nn::Module {
 TORCH_MODULE(GptMlp);
 
 // One pre-layer-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)), where the mlp may be a
-// mixture of experts. Each is a unit.
+// mixture of experts. Each block is a unit.
 class GptBlockImpl : public torch::nn::Module {
  public:
   // All blocks have the same shape.
@@ -78,7 +79,7 @@ class GptBlockImpl : public torch::nn::Module {
  private:
   ParallelLayerNorm ln_1_{nullptr}, ln_2_{nullptr};
   CausalSelfAttention attn_{nullptr};
-  GptMlp mlp_{nullptr};  // one of the two
+  GptMlp mlp_{nullptr};  // null with experts
   MixtureOfExperts experts_{nullptr};
   SampleDropout experts_dropout_{nullptr};
 };
@@ -93,17 +94,17 @@ class GptImpl : public torch::nn::Module,
                 public ParallelModel,
                 public ContextParallelModel {
  public:
-  // Throws UsageError for values that cannot be, such as a width that the heads do not divide.
+  // Throws UsageError for invalid values, such as a width that is not a multiple of the heads.
   explicit GptImpl(const GptConfig& config = {});
-  // int64 tokens [samples, length] -> logits [samples, length, vocabulary]; length <= context, else
-  // UsageError.
+  // Maps int64 tokens [samples, length] to logits [samples, length, vocabulary]. Throws UsageError if length
+  // > context.
   at::Tensor forward(const at::Tensor& tokens);
-  const GptConfig& config() const { return config_; }  // what it was made of
-  // "embeddings", the blocks and "head", which uses the embeddings' weight where it is tied.
+  const GptConfig& config() const { return config_; }  // configuration of the model
+  // Returns "embeddings", the blocks and "head", which uses the embeddings' weight if it is tied.
   std::vector<ModelLayer> layers() override;
-  // By heads, by the inner widths of perceptrons and experts, and by vocabulary.
+  // Divides by heads, by the inner widths of perceptrons and experts, and by vocabulary.
   ParallelRules parallel_rules(bool sequence) const override;
-  void divide_context(const Group& group) override;  // throws UsageError with experts
+  void divide_context(const Group& group) override;  // experts then route whole samples
 
  private:
   void initialize_weights();
@@ -120,25 +121,25 @@ class GptImpl : public torch::nn::Module,
 };
 TORCH_MODULE(Gpt);
 
-// A GPT in Hugging Face's folders of GPT-2: config.json and the names of model.safetensors.
+// A GPT in Hugging Face's GPT-2 folders: config.json and the names of model.safetensors.
 
-// The architecture that a config.json describes. Throws DataError naming the entry that is missing or that
-// this GPT cannot do (another model type or activation, cross attention); `source` names the file in it.
+// Returns the architecture of a config.json. Throws DataError naming an entry that is missing or unsupported
+// (another model type or activation, cross attention); `source` names the file in the message.
 GptConfig gpt_config_from(const nlohmann::json& config, const std::string& source);
 
-// The config.json with which Hugging Face's transformers open the model.
+// Returns the config.json with which Hugging Face's transformers open the model.
 nlohmann::ordered_json hugging_face_config(const GptConfig& config);
 
-// The name in this model of a tensor in a file: files of the bare transformer leave out "transformer.".
+// Returns the name in this model of a tensor in a file: files of the bare transformer omit "transformer.".
 std::string gpt_tensor_name(const std::string& name_in_file);
 
-// Whether GPT-2's files hold the weight of this name as [in, out], where an nn::Linear has [out, in].
+// Returns whether GPT-2's files hold the weight of this name as [in, out], while nn::Linear has [out, in].
 bool is_transposed_in_gpt2(const std::string& name);
 
-// Whether a tensor of a file is no weight: the causal masks of old files.
+// Returns whether a tensor of a file is no weight: the causal masks of old files.
 bool is_mask_in_gpt2(const std::string& name_in_file);
 
-// `config` as make_model("gpt", ...) takes it.
+// Returns `config` as make_model("gpt", ...) takes it.
 nlohmann::json gpt_model_config(const GptConfig& config);
 
 }  // namespace rondo

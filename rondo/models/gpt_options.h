@@ -16,9 +16,9 @@ class ConfigReader;
 class ModelSetup;
 struct BuiltModel;
 
-// Options of the models gpt, gpt-25m and gpt-tiny. Empty: the model's own value.
+// Options of the models gpt, gpt-25m and gpt-tiny. Empty: the model's default.
 struct GptOptions : TransformerOptions, InitOption {
-  // A mixture of experts in each block, see GptConfig.
+  // Mixture of experts in each block, see GptConfig.
   std::optional<std::int64_t> experts = {};
   std::optional<std::int64_t> experts_per_token = {};
   std::optional<double> capacity_factor = {};

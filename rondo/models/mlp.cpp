@@ -31,7 +31,7 @@ at::Tensor MlpImpl::flatten(const at::Tensor& input) const {
 }
 
 at::Tensor MlpImpl::forward_layer(std::size_t layer, const at::Tensor& input) {
-  // Of a layer that wrapping rules may have made a unit.
+  // Uses AnyModule, because wrapping rules may have made the layer a unit.
   torch::nn::AnyModule& module = *(layers_->begin() + static_cast<std::ptrdiff_t>(layer));
   const at::Tensor value = module.forward(layer == 0 ? flatten(input) : input);
   return layer + 1 < layers_->size() ? at::relu(value) : value;

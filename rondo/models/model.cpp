@@ -82,7 +82,7 @@ bool lies_in(const std::string& parameter, const std::string& part) {
   return str(".", parameter, ".").find(str(".", part, ".")) != std::string::npos;
 }
 
-// The first names of all paths, two deep: enough to see what there is.
+// Returns the distinct paths of parameters, cut to two names.
 std::vector<std::string> outline(const torch::nn::Module& model) {
   std::set<std::string> parts;
   for (const auto& parameter : model.named_parameters()) {

@@ -16,7 +16,7 @@ class ConfigReader;
 class ModelSetup;
 struct BuiltModel;
 
-// Families with no options of their own, or with one that several families share.
+// Families without options of their own, or with an option that several families share.
 
 // The model mlp.
 struct MlpFamily {
@@ -40,12 +40,13 @@ struct ConvnetFamily {
   static std::unique_ptr<ModelSetup> setup(const Options& options);
 };
 
-// Calls visit(family) for every family of built-in models, one line each. A family is models of one
-// architecture that take the same options struct:
-//   Options         that struct
-//   declarations()  names, summaries and flags of its models; a program that calls only this links no
-//   libtorch defaults(name)  the complete configuration of one of them make(config)    builds a model
-//   (BuiltModel) setup(options)  makes the settings of a training from the options (ModelSetup)
+// Calls visit(family) for every family of built-in models, one line each. A family is a set of models of one
+// architecture with the same options struct:
+//   Options         options struct
+//   declarations()  names, summaries and flags of its models; needs no libtorch
+//   defaults(name)  complete configuration of one of them
+//   make(config)    builds a model (BuiltModel)
+//   setup(options)  creates the settings of a training from the options (ModelSetup)
 template <class Visit>
 void for_each_model_family(const Visit& visit) {
   visit(MlpFamily());

@@ -24,7 +24,7 @@ void check_model_file_exists(const ModelFile& file) {
   if (!fs::is_regular_file(file.path, error)) throw UsageError(str("--model ", file.path, ": no such file"));
 }
 
-// "rondo model module 1|rondo 0.1.0|libtorch 2.9.1|" of the module; empty when it has none.
+// Returns the module's stamp, "rondo model module 1|rondo 0.1.0|libtorch 2.9.1|"; empty if it has none.
 std::string stamp_in(const std::string& bytes) {
   const std::string_view stamp(kModelModuleStamp);
   const std::string_view begin = stamp.substr(0, stamp.find(' ', stamp.find("module")) + 1);
@@ -52,8 +52,8 @@ void check_stamp(const std::string& path) {
 
 Model load_module(const ModelFile& file, const nlohmann::json& config) {
   check_stamp(file.path);
-  // Never unloaded: the model's code must outlive it. The path has a '/', so that no other folder is
-  // searched.
+  // Never unloaded: the model's code must outlive it. The path contains a '/', so dlopen searches no other
+  // folder.
   void* const handle = dlopen(fs::absolute(file.path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
     throw UsageError(str("--model ", file.path, " cannot be loaded: ", dlerror(),
@@ -79,7 +79,7 @@ void check_signature(const torch::jit::Module& module, const std::string& path) 
   const auto forward = module.find_method("forward");
   if (!forward) throw UsageError(str("--model ", path, ": the TorchScript module has no method forward"));
   const c10::FunctionSchema& schema = forward->function().getSchema();
-  const std::vector<c10::Argument>& arguments = schema.arguments();  // the first is the module
+  const std::vector<c10::Argument>& arguments = schema.arguments();  // the first one is the module
   const auto is_tensor = [](const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; };
   bool fits = arguments.size() >= 2 && is_tensor(arguments[1].type());
   for (std::size_t i = 2; i < arguments.size(); ++i) fits = fits && arguments[i].default_value().has_value();

@@ -8,14 +8,15 @@
 
 namespace rondo {
 
-// make_model() of a built-in model's name, or the model of a file: "PATH.so:FACTORY" (model_module.h) or
-// TorchScript in "PATH.pt", whose CODE RUNS with the rights of the process. `config` is what the factory is
-// asked for; TorchScript has none. A shared module stays loaded. Throws UsageError naming the file, what is
-// wrong and what is allowed: no such file, a module without the factory, one built with another libtorch or
-// rondo, a TorchScript file whose forward does not map one tensor to tensors.
+// Opens a built-in model by name (make_model()), or the model of a file: "PATH.so:FACTORY" (model_module.h)
+// or TorchScript in "PATH.pt". Code in these files RUNS with the rights of the process. `config` is the
+// request to the factory; TorchScript ignores it. A shared module stays loaded. Throws UsageError naming the
+// file, the fault and the expectation: no such file, a module without the factory, one built with another
+// libtorch or rondo, a TorchScript file whose forward does not map one tensor to tensors.
 Model open_model(const std::string& name, const nlohmann::json& config);
 
-// The settings of a model that the data does not decide: model_config() of a built-in one, none of a file.
+// Returns the settings of a model that do not depend on the data: model_config() of a built-in model, none
+// for a file.
 nlohmann::json default_model_config(const std::string& name);
 
 }  // namespace rondo

@@ -10,49 +10,49 @@
 
 namespace rondo {
 
-// The models that make_model() knows, and what each can be told, as their families declare it; sorted by
-// name. Without libtorch.
+// Returns the models of make_model() with their options, as their families declare them, sorted by name.
+// Needs no libtorch.
 std::vector<Declaration> declared_models();
 
-// A model of the user's own in a file: a shared module with a factory, or TorchScript.
+// A user's model in a file: a shared module with a factory, or TorchScript.
 struct ModelFile {
   std::string path;
-  bool is_module = false;    // else TorchScript
-  std::string factory = {};  // of a shared module
+  bool is_module = false;    // false: TorchScript
+  std::string factory = {};  // name of the factory in a shared module
 };
 
-// What `--model PATH.so:FACTORY` and `--model PATH.pt` mean; empty for any other name.
+// Parses `--model PATH.so:FACTORY` and `--model PATH.pt`; empty for any other name.
 std::optional<ModelFile> model_file(const std::string& model);
-// What such models can be told: two entries, which stand for all files of their kind.
+// Returns the options of models in files: two entries, one for each kind of file.
 std::vector<Declaration> declared_model_files();
-// The entry of `entries` for a model's name or file; null when there is none.
+// Returns the entry of `entries` for a model's name or file; null if there is none.
 const Declaration* find_model_declaration(const std::vector<Declaration>& entries, const std::string& model);
-// The name with an absolute path in it, which means the same from any folder.
+// Returns the name with an absolute path, valid in any folder.
 std::string absolute_model_name(const std::string& model);
-// Model::name of it, without folders: "gpt-tiny", "libmine.so:make_model", "model.pt".
+// Returns Model::name without folders: "gpt-tiny", "libmine.so:make_model", "model.pt".
 std::string plain_model_name(const std::string& model);
-// What stands for a model in names of folders: "gpt-tiny", "libmine", "model".
+// Returns the model's part in names of folders: "gpt-tiny", "libmine", "model".
 std::string short_model_name(const std::string& model);
 
-// Options that several models take, each declared once. An empty one is the model's own value.
+// Options that several models take, each declared once. Empty: the model's default.
 
 // Option of models that read sequences.
 struct ContextOption {
-  std::optional<std::int64_t> context = {};  // of a sample: bytes or tokens
+  std::optional<std::int64_t> context = {};  // length of a sample in bytes or tokens
 };
 struct DropoutOption {
   std::optional<double> dropout = {};  // a probability
 };
-// Option of models that Hugging Face has as well.
+// Option of models that Hugging Face also has.
 struct InitOption {
-  std::string init = {};  // a folder of theirs; empty: the weights are new
+  std::string init = {};  // folder in Hugging Face's format; empty: new weights
 };
-// Options of models that read text in WordPiece's tokens.
+// Options of models that read text as WordPiece tokens.
 struct VocabularyOption {
   std::string vocabulary = {};  // a vocab.txt or tokenizer.json
-  bool cased = false;           // it has capitals and accents
+  bool cased = false;           // whether it has capitals and accents
 };
-// Options of a model in a file of the user's.
+// Options of a user's model in a file.
 struct OwnModelOptions : ContextOption, VocabularyOption {};
 // Options of models made of transformer blocks.
 struct TransformerOptions : ContextOption, DropoutOption {
@@ -66,9 +66,9 @@ OptionsOf<DropoutOption> dropout_table();           // --dropout
 OptionsOf<InitOption> init_table();                 // --from-pretrained
 OptionsOf<VocabularyOption> vocabulary_table();     // --vocabulary, cased
 OptionsOf<OwnModelOptions> own_model_table();       // --seq-len, --vocabulary, cased
-OptionsOf<TransformerOptions> transformer_table();  // --layers, --heads, --width and those of its bases
+OptionsOf<TransformerOptions> transformer_table();  // --layers, --heads, --width and the base options
 
-// Layers, heads, width and dropout as make_model() takes them, as far as they are given.
+// Returns the given ones of layers, heads, width and dropout as make_model() takes them.
 nlohmann::json transformer_settings(const TransformerOptions& options);
 
 }  // namespace rondo

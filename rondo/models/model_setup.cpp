@@ -15,14 +15,14 @@
 namespace rondo {
 namespace {
 
-// The options struct of the declared table, with those of `values` that are in it.
+// Reads the options struct of the declared table, ignoring `values` that it does not have.
 template <class Options>
 Options options_among(const OptionTable& table, OptionValues values) {
   std::erase_if(values, [&](const auto& value) { return table.find(value.first) == nullptr; });
   return *static_cast<const Options*>(table.read(values).get());
 }
 
-// Of a model in a file.
+// The setup of a model in a file.
 class OwnModelSetup final : public ModelSetup {
  public:
   explicit OwnModelSetup(const OwnModelOptions& options) : ModelSetup(settings_of(options)), text_(options) {}
@@ -71,7 +71,7 @@ nlohmann::json ModelSetup::config(const nlohmann::json& of_data, const nlohmann:
 
 std::unique_ptr<ModelSetup> model_setup(const std::string& model, const OptionValues& values) {
   if (model_file(model)) return file_setup(model, values);
-  model_config(model);  // there is such a model
+  model_config(model);  // throws for an unknown model
   std::unique_ptr<ModelSetup> setup;
   for_each_model_family([&](auto family) {
     using Family = decltype(family);
@@ -96,7 +96,7 @@ namespace {
 
 constexpr std::int64_t kExampleLength = 128;  // tokens of a bert's texts
 
-// Packed as BertInput::unpack takes it.
+// Packs the input for BertInput::unpack.
 ExampleBatch bert_example(const ConfigReader& config, std::int64_t samples) {
   const std::int64_t vocabulary = config.positive("vocabulary");
   const std::int64_t length = std::min(config.positive("positions"), kExampleLength);

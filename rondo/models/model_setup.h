@@ -14,57 +14,57 @@
 
 namespace rondo {
 
-// What a model asks of the data that it trains on.
+// Requirements of a model for its data.
 struct DataNeeds {
-  std::string kind = {};     // the only kind of data that will do; empty: every kind of `unit`
-  std::string kind_by = {};  // the option that chose the kind, for errors: "--task mlm"
-  std::string unit = {};     // DatasetInfo::unit; empty: any
-  std::optional<std::int64_t> context = {};  // tokens of a sample; empty: the data's own default
-  std::string vocabulary_file = {};          // of a bert: vocab.txt or tokenizer.json
-  bool lower_case = true;                    // of a bert: its vocabulary has small letters only
-  OptionValues options = {};                 // of the kind of data, where the user gives no others
+  std::string kind = {};                     // the only valid kind of data; empty: every kind with `unit`
+  std::string kind_by = {};                  // option that chose the kind, for errors: "--task mlm"
+  std::string unit = {};                     // DatasetInfo::unit; empty: any
+  std::optional<std::int64_t> context = {};  // tokens of a sample; empty: the data's default
+  std::string vocabulary_file = {};          // for a bert: vocab.txt or tokenizer.json
+  bool lower_case = true;                    // for a bert: whether its vocabulary is lower-case
+  OptionValues options = {};                 // options for the kind of data that the user does not set
 };
 
-// What a model's own options mean for a training: how the model is built, which data it takes, and whose
-// weights it begins with.
+// The effect of a model's own options on a training: how the model is built, which data it takes, and its
+// initial weights.
 class ModelSetup {
  public:
-  // Of a model that takes any data of `unit`; `settings` are its options as make_model() takes them.
+  // For a model that takes any data of `unit`; `settings` are its options as make_model() takes them.
   explicit ModelSetup(nlohmann::json settings = nlohmann::json::object(), std::string unit = {});
   virtual ~ModelSetup() = default;
 
-  const nlohmann::json& settings() const { return settings_; }  // what the options override
-  // `config` is the model's default configuration with the user's settings in it. Throws UsageError for
-  // options that cannot be, DataError for a damaged folder of --from-pretrained.
+  const nlohmann::json& settings() const { return settings_; }  // overrides by the options
+  // Returns the requirements for `config`, the default configuration with the user's settings. Throws
+  // UsageError for invalid options, DataError for a damaged folder of --from-pretrained.
   virtual DataNeeds data_needs(const nlohmann::json& config) const;
-  // What the model is built of: `of_data`, which the data decides (DatasetInfo::model_config), and the user's
-  // settings. `source` names the data in errors. Throws as data_needs(), and UsageError for data that does
-  // not fit the model of --from-pretrained.
+  // Returns the configuration of the model: `of_data`, which the data determines (DatasetInfo::model_config),
+  // and the user's settings. `source` names the data in errors. Throws as data_needs(), and UsageError for
+  // data that does not fit the model of --from-pretrained.
   virtual nlohmann::json config(const nlohmann::json& of_data, const nlohmann::json& settings,
                                 const std::string& source) const;
-  virtual std::string init() const { return {}; }  // the folder whose weights it begins with; empty: new ones
-  virtual PretrainedNames pretrained_names() const { return {}; }  // of the weights in init()
+  virtual std::string init() const { return {}; }  // folder of initial weights; empty: new ones
+  virtual PretrainedNames pretrained_names() const { return {}; }  // names of the weights in init()
 
  private:
   nlohmann::json settings_;
   std::string unit_;
 };
 
-// Of a built-in model's name or a model's file. `values` may hold options of others, which are passed over.
-// Throws UsageError for a value that cannot be, or a model that there is not.
+// Creates the setup of a built-in model or a model's file. Ignores options of other models in `values`.
+// Throws UsageError for an invalid value or an unknown model.
 std::unique_ptr<ModelSetup> model_setup(const std::string& model, const OptionValues& values);
 
-// The built-in models that take any data of this unit, sorted.
+// Returns the built-in models that take any data of this unit, sorted.
 std::vector<std::string> models_for(const std::string& unit);
 
-// A batch that the model takes, of values by chance, from its configuration.
+// A random batch that a model takes.
 struct ExampleBatch {
-  at::Tensor input;   // int64 tokens where it has a context or positions, else float32
+  at::Tensor input;   // int64 tokens for a model with context or positions, else float32
   at::Tensor target;  // int64 classes or tokens
 };
 
-// Throws UsageError for a model whose configuration says neither context and vocabulary nor input_shape and
-// classes.
+// Creates a batch from the model's configuration. Throws UsageError if it has neither context and vocabulary
+// nor input_shape and classes.
 ExampleBatch example_batch(const Model& model, std::int64_t samples);
 
 }  // namespace rondo

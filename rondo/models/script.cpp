@@ -21,7 +21,7 @@
 namespace rondo {
 namespace {
 
-// Lines of a forward function.
+// The source text of a forward function.
 class ScriptText {
  public:
   template <class... Parts>
@@ -35,7 +35,7 @@ class ScriptText {
   std::string text_ = "def forward(self, x):\n";
 };
 
-// "transformer.h.0.weight" as an expression; parts of a path may be numbers or words of the language.
+// Returns the expression for "transformer.h.0.weight"; parts of a path may be numbers or keywords.
 std::string tensor_at(const std::string& path) {
   std::string expression = "self";
   for (const std::string& part : split(path, '.'))
@@ -104,7 +104,8 @@ std::string convnet_source(const ConvnetImpl& net) {
   return script.text();
 }
 
-// Attention of `heads` heads on the lines q, k and v, [samples, length, width] each, into the line m.
+// Appends attention with `heads` heads over variables q, k and v, [samples, length, width] each, into
+// variable m.
 void add_attention(ScriptText& script, std::int64_t heads, std::int64_t width, const char* mask,
                    const char* causal) {
   for (const char* part : {"q", "k", "v"})
@@ -114,7 +115,7 @@ void add_attention(ScriptText& script, std::int64_t heads, std::int64_t width, c
   script.line("m = torch.reshape(torch.transpose(m, 1, 2), [n, t, ", width, "])");
 }
 
-constexpr double kLayerNormEpsilon = 1e-5;  // torch::nn::LayerNorm's own
+constexpr double kLayerNormEpsilon = 1e-5;  // torch::nn::LayerNorm's default
 
 std::string gpt_source(const GptImpl& gpt) {
   const GptConfig& config = gpt.config();
@@ -145,7 +146,7 @@ std::string activated(const std::string& value, const std::string& activation) {
   return str("torch.gelu(", value, ", approximate=\"", activation == "gelu_new" ? "tanh" : "none", "\")");
 }
 
-// From the packed input x [samples, 3, length] to hidden states in the line x.
+// Returns the encoder's source: from packed input x [samples, 3, length] to hidden states in variable x.
 ScriptText bert_encoder(const BertConfig& config) {
   ScriptText script;
   script.line("n = x.size(0)").line("t = x.size(2)");
@@ -187,8 +188,8 @@ std::string bert_mlm_source(const BertForMaskedLmImpl& bert) {
   return script.text();
 }
 
-// `forward` of a built-in model in evaluation mode, in TorchScript, for a module with its parameters and
-// buffers under their names; empty for any other model.
+// Returns TorchScript source of a built-in model's `forward` in evaluation mode, for a module with its
+// parameters and buffers under their names; empty for any other model.
 std::string script_source(const torch::nn::Module& module) {
   if (const auto* mlp = dynamic_cast<const MlpImpl*>(&module)) return mlp_source(*mlp);
   if (const auto* net = dynamic_cast<const ConvnetImpl*>(&module)) return convnet_source(*net);
@@ -207,7 +208,7 @@ torch::jit::Module empty_script(const CompilationUnit& unit) {
   return module;
 }
 
-// Modules of TorchScript get their type when they are made, so children come before their parents.
+// TorchScript modules get their type on creation, so children are created before their parents.
 torch::jit::Module script_with_tensors(const torch::nn::Module& module, const CompilationUnit& unit) {
   torch::jit::Module script = empty_script(unit);
   for (const auto& child : module.named_children())
@@ -219,7 +220,7 @@ torch::jit::Module script_with_tensors(const torch::nn::Module& module, const Co
   return script;
 }
 
-// In evaluation mode, back to the former mode afterwards, without gradients.
+// Runs the model in evaluation mode without gradients, and restores the former mode.
 Tensors inference(const Model& model, const at::Tensor& input) {
   const at::NoGradGuard no_gradients;
   const bool training = model.module->is_training();
@@ -270,9 +271,9 @@ bool gives_the_same(const Model& model, torch::jit::Module& script, const at::Te
     }
     return true;
   } catch (const c10::Error&) {
-    return false;  // a size that was recorded as a number
+    return false;  // a size was recorded as a constant
   } catch (const std::runtime_error&) {
-    return false;  // the same, from TorchScript's interpreter
+    return false;  // likewise, from TorchScript's interpreter
   }
 }
 
@@ -298,10 +299,10 @@ torch::jit::Module script_of(const Model& model, const at::Tensor& example, bool
 torch::jit::Module load_script(const std::string& path) {
   try {
     torch::jit::Module script = torch::jit::load(path, c10::kCPU);
-    // Files of Python are often saved for inference.
+    // Files of Python are often saved in evaluation mode.
     script.train();
     return script;
-  } catch (const std::exception& error) {  // of the archive: c10::Error; of the code in it: ErrorReport
+  } catch (const std::exception& error) {  // c10::Error for the archive, ErrorReport for its code
     throw UsageError(str("--model ", path,
                          " is no TorchScript file (torch.jit.save): ", printable(plain_message(error), 400)));
   }

@@ -38,15 +38,16 @@ struct Recomputing {
   Recomputing& operator=(const Recomputing&) = delete;
 };
 
-// Where the gradients of inputs arrive; is never run, the engine hands out what arrives.
+// A node that receives the gradients of inputs. It never runs: the engine returns the gradients that arrive
+// at it.
 class Source final : public torch::autograd::Node {
  public:
   variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
   std::string name() const override { return "rondo::CheckpointInputs"; }
 };
 
-// Twins of `inputs`: same memory and version counter, with the gradient of i arriving at `source` as number
-// i. Not leaves, which could not be changed in place.
+// Returns twins of `inputs` with the same memory and version counter; the gradient of input i arrives at
+// `source` as number i. Twins are not leaves, because leaves cannot be changed in place.
 std::vector<at::Tensor> twins_of(const std::vector<at::Tensor>& inputs,
                                  const std::vector<bool>& differentiable, Edge& source) {
   source.function = make_graph_node<Source>();
@@ -65,33 +66,34 @@ std::string name_of(const UnitState* unit) {
 
 bool is_differentiable(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
-// Buffers of the unit's modules (running averages) change in forward; as they were while it lives again.
-class BuffersAsBefore {
+// A scope that restores the buffers of a unit's modules (running averages) at its end, because forward
+// changes them.
+class BufferRestorer {
  public:
-  explicit BuffersAsBefore(const UnitState* unit) {
+  explicit BufferRestorer(const UnitState* unit) {
     if (unit == nullptr) return;
     const at::NoGradGuard no_grad;
     for (const at::Tensor& buffer : unit->module().buffers()) {
       if (buffer.defined()) saved_.emplace_back(buffer, buffer.detach().clone());
     }
   }
-  ~BuffersAsBefore() {
-    // Below the bookkeeping of in-place changes: backward passes of other calls may have saved these buffers.
+  ~BufferRestorer() {
+    // Dispatches below version counting: backward passes of other calls may have saved these buffers.
     const at::AutoDispatchBelowADInplaceOrView without_versions;
     for (const auto& [buffer, value] : saved_) buffer.copy_(value);
   }
-  BuffersAsBefore(const BuffersAsBefore&) = delete;
-  BuffersAsBefore& operator=(const BuffersAsBefore&) = delete;
+  BufferRestorer(const BufferRestorer&) = delete;
+  BufferRestorer& operator=(const BufferRestorer&) = delete;
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;
 };
 
-// Hooks that users put on parameters run when the gradient arrives in the outer graph; without this the inner
-// pass would run them as well.
-class HooksAside {
+// A scope without users' hooks on parameters. These hooks run when the gradient arrives in the outer graph;
+// otherwise the inner pass would run them too.
+class HooksDisabled {
  public:
-  explicit HooksAside(const edge_list& edges) {
+  explicit HooksDisabled(const edge_list& edges) {
     for (const Edge& edge : edges) {
       auto& hooks = edge.function->tensor_pre_hooks();
       if (hooks.empty() || std::any_of(aside_.begin(), aside_.end(),
@@ -101,19 +103,19 @@ class HooksAside {
       edge.function->tensor_pre_hooks().clear();
     }
   }
-  ~HooksAside() {
+  ~HooksDisabled() {
     for (auto& [node, hooks] : aside_) node->tensor_pre_hooks() = std::move(hooks);
   }
-  HooksAside(const HooksAside&) = delete;
-  HooksAside& operator=(const HooksAside&) = delete;
+  HooksDisabled(const HooksDisabled&) = delete;
+  HooksDisabled& operator=(const HooksDisabled&) = delete;
 
  private:
   using Hooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
   std::vector<std::pair<torch::autograd::Node*, Hooks>> aside_;
 };
 
-// Stands in the graph for a function whose own part of the graph was dropped. Its gradients go to the
-// function's inputs, then to whatever else the dropped part led to.
+// A node that replaces a function whose recorded graph was dropped. Its gradients go to the function's
+// inputs, then to all other nodes that the dropped graph led to.
 class Recomputation final : public torch::autograd::Node {
  public:
   struct Memory {
@@ -147,7 +149,7 @@ class Recomputation final : public torch::autograd::Node {
     }
     check_versions();
     const Recomputing now;
-    const BuffersAsBefore buffers(unit_);
+    const BufferRestorer buffers(unit_);
     Edge source;
     edge_list roots;
     variable_list root_gradients;
@@ -170,7 +172,7 @@ class Recomputation final : public torch::autograd::Node {
     }
   }
 
-  // Forward once more; its outputs that have a gradient become the roots of the inner backward pass.
+  // Repeats forward. Outputs that have a gradient become the roots of the inner backward pass.
   void record_again(Edge& source, edge_list& roots, variable_list& root_gradients,
                     const variable_list& gradients) {
     if (unit_ != nullptr) unit_->notify_pre_recompute();
@@ -209,7 +211,7 @@ class Recomputation final : public torch::autograd::Node {
                                const variable_list& root_gradients) {
     variable_list result(next_edges().size());
     if (roots.empty()) return result;
-    // Of what the inner pass is to hand out, and where that goes.
+    // Edges whose gradients the inner pass returns, and their indices in the result.
     edge_list wanted;
     std::vector<std::size_t> place;
     std::uint32_t arriving = 0;
@@ -222,7 +224,7 @@ class Recomputation final : public torch::autograd::Node {
       wanted.push_back(next_edge(i));
       place.push_back(i);
     }
-    const HooksAside aside(wanted);
+    const HooksDisabled aside(wanted);
     const NestedBackward nested;
     variable_list found = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
@@ -234,7 +236,7 @@ class Recomputation final : public torch::autograd::Node {
   const std::size_t inputs_;
   std::optional<Memory> memory_;
   const ForwardState state_;
-  // Both belong to the thread of the forward pass; backward may run on another one.
+  // Values of the forward pass's thread; backward may run on another thread.
   const std::shared_ptr<const SampleInfo> samples_;
   const CommunicationClock clock_ = communication_clock();
   UnitState* const unit_;
@@ -268,8 +270,8 @@ void CheckpointedCall::finish(const std::vector<at::Tensor*>& outputs, Checkpoin
     }
     memory.differentiable.push_back(is_differentiable(input));
     edges.push_back(memory.differentiable.back() ? torch::autograd::impl::gradient_edge(input) : Edge());
-    // Without its graph: a reference to the outer one from inside it would be a circle when the function
-    // returns its input.
+    // Detached: a reference to the outer graph from inside would be a cycle when the function returns its
+    // input.
     memory.inputs.push_back(input.defined() ? input.detach() : at::Tensor());
   }
   memory.versions = std::move(versions_);
@@ -315,7 +317,7 @@ at::Tensor checkpoint(const std::function<at::Tensor(const at::Tensor&)>& functi
 
 namespace {
 
-// N of "every-N"; nothing for another text.
+// Returns N of "every-N"; empty for any other text.
 std::optional<std::int64_t> interval_of(std::string_view which) {
   constexpr std::string_view kPrefix = "every-";
   if (!which.starts_with(kPrefix)) return std::nullopt;

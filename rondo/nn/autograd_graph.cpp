@@ -50,7 +50,7 @@ torch::autograd::edge_list outer_edges(const std::vector<at::Tensor>& outputs, c
 
 namespace {
 
-thread_local std::optional<bool> around;  // of the innermost NestedBackward
+thread_local std::optional<bool> around;  // value of the innermost NestedBackward
 
 }  // namespace
 

@@ -15,7 +15,8 @@
 
 namespace rondo {
 
-// Makes a node of the autograd graph. libtorch 2.13 holds nodes by intrusive_ptr, earlier ones by shared_ptr.
+// Creates a node of the autograd graph. libtorch 2.13 holds nodes by intrusive_ptr, earlier versions by
+// shared_ptr.
 template <class Node, class Edge = torch::autograd::Edge, class... Arguments>
 auto make_graph_node(Arguments&&... arguments) {
   using Base = typename decltype(Edge::function)::element_type;
@@ -26,19 +27,19 @@ auto make_graph_node(Arguments&&... arguments) {
   }
 }
 
-// Where gradients leave the part of the graph between `outputs` and what was there before: edges to the
-// accumulators of parameters and to nodes older than `first_node`, each once, in an order that depends on the
-// graph only. Edges to `source` are left out. Nodes were recorded on this thread; `first_node` is its
-// at::sequence_number::peek() before.
+// Returns the edges at which gradients leave the part of the graph that was recorded between `first_node` and
+// `outputs`. These edges lead to accumulators of parameters and to nodes older than `first_node`. Each
+// appears once, in an order that depends on the graph only. Edges to `source` are omitted. The nodes were
+// recorded on this thread; `first_node` is its earlier at::sequence_number::peek().
 torch::autograd::edge_list outer_edges(const std::vector<at::Tensor>& outputs,
                                        const torch::autograd::Node* source, std::uint64_t first_node);
 
-// Whether the backward pass that calls this, from a node of its graph, computes gradients of chosen tensors
-// only, as autograd::grad() and backward(inputs) do, and not those of all parameters.
+// Returns whether the backward pass that calls this from a node of its graph computes gradients of chosen
+// tensors only. autograd::grad() and backward(inputs) do so.
 bool is_partial_backward();
 
-// For a node that runs a backward pass of its own: while it lives, is_partial_backward() on this thread tells
-// of the pass around it.
+// A scope for a node that runs a backward pass of its own: inside it is_partial_backward() on this thread
+// describes the outer pass.
 class NestedBackward {
  public:
   NestedBackward();
@@ -50,8 +51,8 @@ class NestedBackward {
   std::optional<bool> outer_;
 };
 
-// What decides a forward pass besides its inputs and the parameters: where the random generators stand, and
-// autocast. Taken before a pass, it lets the same pass run again later. One thread uses an object.
+// State besides inputs and parameters that a forward pass depends on: random generators and autocast. A state
+// captured before a pass lets the same pass run again later. An object is used by one thread.
 class ForwardState {
  public:
   struct AutocastState {
@@ -60,10 +61,10 @@ class ForwardState {
     at::ScalarType dtype;
   };
 
-  // As it is now on this thread: the CPU's generator and those of the inputs' devices.
+  // Captures this thread's state: the CPU's generator, those of the inputs' devices, and autocast.
   explicit ForwardState(const std::vector<at::Tensor>& inputs);
 
-  // As long as it lives, the thread is in that state; afterwards in the one before.
+  // A scope in which this thread has the captured state; its end restores the previous state.
   class Restored {
    public:
     explicit Restored(const ForwardState& state);
@@ -76,8 +77,8 @@ class ForwardState {
     std::vector<AutocastState> autocast_;
   };
 
-  // As long as it lives, autocast keeps no casts of weights: one that was made in a pass whose graph is
-  // dropped must not be met again outside it.
+  // A scope in which autocast does not cache casts of weights: a cast from a pass whose graph is dropped must
+  // not be reused outside.
   class WithoutCastCache {
    public:
     WithoutCastCache();

@@ -17,8 +17,8 @@ at::Tensor gradient_values(const at::Tensor& parameter) {
 
 namespace {
 
-// A vectorised norm of float32 adds up in float32, over so many elements without an error that counts; in
-// float64 it takes five times as long.
+// Row length for sums in float32. Over this many elements a vectorised float32 norm has a negligible error,
+// and float64 takes five times as long.
 constexpr std::int64_t kElementsOfARow = 1024;
 
 at::Tensor sum_of_squared(const at::Tensor& norms) { return norms.to(at::kDouble).square().sum(); }
@@ -35,7 +35,7 @@ at::Tensor sum_on_cpu(const at::Tensor& tensor) {
   return rest + sum_of_squared(at::linalg_vector_norm(table, 2, std::int64_t{1}));
 }
 
-// The tensors are on one device and take one launch. A card adds up in a tree, so float32 loses nothing.
+// Sums tensors of one device in one launch. Devices add in a tree, so float32 is precise enough.
 at::Tensor sum_on_device(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> norms;
   for (const at::Tensor& norm : at::_foreach_norm(tensors, 2)) norms.push_back(norm.to(at::kDouble));

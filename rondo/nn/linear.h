@@ -8,8 +8,8 @@
 
 namespace rondo {
 
-// Clones a layer that derives from `Base`, one of libtorch's. Base::clone() knows Base alone, and gives a
-// layer of that type: its tensors and options are taken from there, all other fields are copied from `layer`.
+// Clones a layer that derives from `Base`, a libtorch layer. Base::clone() returns a layer of type Base;
+// tensors and options come from that clone, all other fields from `layer`.
 template <class Base, class Layer>
 std::shared_ptr<torch::nn::Module> clone_derived(const Layer& layer,
                                                  const std::optional<c10::Device>& device) {

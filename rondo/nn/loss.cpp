@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kClasses =
     "the target is int64 and has the output's sizes without the last one, the classes";
 
-// Whether the loss of this name can compare an output with a target. Each throws UsageError with the name,
-// both sizes and what is allowed: libtorch itself broadcasts some of them, to a wrong loss.
+// Checks that the loss of this name can compare an output with a target. Each function throws UsageError with
+// the name, both sizes and the allowed sizes: libtorch itself broadcasts some of them, to a wrong loss.
 
 // Checks losses of elements.
 void check_same_sizes(const std::string& loss, const at::Tensor& output, const at::Tensor& target) {
@@ -38,14 +38,14 @@ void check_classes(const std::string& loss, const at::Tensor& output, const at::
   if (!leads || target.scalar_type() != at::kLong) refuse_sizes(loss, output, target, kClasses);
 }
 
-// Checks the same where the sizes before the last may be arranged in another way.
+// Checks losses of classes if the leading dimensions may have another arrangement.
 void check_flat_classes(const std::string& loss, const at::Tensor& output, const at::Tensor& target) {
   if (output.dim() == 0 || output.numel() != target.numel() * output.size(-1) ||
       target.scalar_type() != at::kLong)
     refuse_sizes(loss, output, target, kClasses);
 }
 
-// Of a loss's sum over all predictions.
+// Makes a Loss of the sum over all predictions.
 Loss loss_of_sum(const at::Tensor& sum, std::int64_t predictions) {
   return {sum / static_cast<double>(std::max<std::int64_t>(1, predictions)), sum.detach(), predictions};
 }
@@ -54,12 +54,12 @@ std::string shape_or_none(const at::Tensor& tensor) {
   return tensor.defined() ? describe_shape(tensor) : std::string("no tensor");
 }
 
-// Converts elements of 16 bits to float32.
+// Converts 16-bit elements to float32.
 at::Tensor in_float(const at::Tensor& tensor) {
   return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }
 
-// Sums `losses(reduction)`. The sum of elements of 16 bits is of float32: a sum over many predictions would
+// Sums `losses(reduction)`. 16-bit elements are summed in float32: a 16-bit sum over many predictions would
 // lose digits, and overflow in float16.
 template <class Losses>
 at::Tensor sum_of_losses(const at::Tensor& output, const Losses& losses) {
@@ -99,7 +99,7 @@ Loss nll(const at::Tensor& log_probabilities, const at::Tensor& target) {
 std::int64_t count_predictions(const at::Tensor& target) {
   if (target.scalar_type() != at::kLong) return target.numel();
   if (target.is_cpu() && target.is_contiguous()) {
-    // Far quicker than three operations on a tensor, which a small model's step would feel.
+    // Far faster than three tensor operations, whose cost is visible in a small model's step.
     const auto* first = target.const_data_ptr<std::int64_t>();
     return target.numel() - std::count(first, first + target.numel(), kIgnoredTarget);
   }
@@ -146,7 +146,7 @@ Loss LossFunction::compute(const Tensors& outputs, const Tensors& targets, std::
     if (samples > 0) {
       loss.mean = mean_(outputs, targets);
     } else {
-      // The mean over nothing would be NaN.
+      // The mean over an empty batch would be NaN.
       loss.mean = outputs.front().sum() * 0;
       for (std::size_t i = 1; i < outputs.size(); ++i) loss.mean = loss.mean + outputs[i].sum() * 0;
     }
@@ -227,7 +227,7 @@ std::vector<std::string> loss_names() {
 
 namespace {
 
-// Losses of the elements of a target, in its shape.
+// Losses of the elements of a target, in the target's shape.
 using ElementLosses = at::Tensor (*)(const at::Tensor& output, const at::Tensor& target,
                                      const at::Tensor& class_weights);
 
@@ -297,7 +297,7 @@ LossFunction weighted_loss(const std::string& name, const LossWeights& weights) 
     }
     if (!has_classes) target = target.to(output.scalar_type());
     at::Tensor of_samples = losses(output, target, class_weights);
-    // A mean of 16 bits would lose digits of the loss.
+    // A 16-bit mean would lose digits of the loss.
     if (at::isReducedFloatingType(of_samples.scalar_type())) of_samples = of_samples.to(at::kFloat);
     if (of_samples.dim() > 1) of_samples = of_samples.flatten(1).mean(1);
     if (weights.samples) {
@@ -322,7 +322,8 @@ LossFunction joint_loss(std::vector<OutputLoss> losses) {
     at::Tensor sum;
     for (std::size_t i = 0; i < losses.size(); ++i) {
       const Loss loss = losses[i].loss.compute({outputs[i]}, {targets[i]}, targets[i].size(0));
-      // Of a loss that counts predictions the mean over all elements, which batches have in proportion.
+      // For a loss that counts predictions: the mean over all elements, whose number is proportional to the
+      // batch size.
       const double share = losses[i].loss.counts_predictions() ? static_cast<double>(loss.predictions) /
                                                                      static_cast<double>(targets[i].numel())
                                                                : 1.0;

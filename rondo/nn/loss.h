@@ -20,31 +20,30 @@ struct Loss {
   std::int64_t predictions = 0;  // targets in the batch that count: samples, or samples x context
 };
 
-// A target of this value asks for no prediction and counts nowhere (PyTorch's ignore_index).
+// Target value that asks for no prediction and is ignored (PyTorch's ignore_index).
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
-// Predictions that `target` asks for: int64, the entries that are not ignored; of another type all.
+// Returns the number of predictions that `target` asks for: entries that are not ignored for int64, all
+// entries for any other dtype.
 std::int64_t count_predictions(const at::Tensor& target);
 
-// `logits` [..., classes] of any float dtype against int64 `target` of the leading shape. An empty batch
-// still gives a loss that gradients (of zero) flow from, so a rank that ran out of samples can keep taking
-// part.
+// Returns the loss of `logits` [..., classes] of any float dtype for an int64 `target` of the leading shape.
+// An empty batch gives a loss with zero gradients, so that a rank without samples can take part.
 Loss cross_entropy(const at::Tensor& logits, const at::Tensor& target);
 
-// Number of predictions whose largest logit is the target: of `logits` [..., classes] of any float dtype and
-// int64 `target` of the leading shape. A scalar int64 tensor on their device. Entries of kIgnoredTarget are
-// never right. Shapes are not compared: others are broadcast, or are an exception of libtorch.
+// Returns the number of predictions whose largest logit is the target, for `logits` [..., classes] of any
+// float dtype and int64 `target` of the leading shape. A scalar int64 tensor on their device. Entries of
+// kIgnoredTarget are never correct. Does not check shapes: others are broadcast, or libtorch throws.
 at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& target);
 
 struct OutputLoss;
 
-// What training minimises: any function of (output, target) or, where there may be several of each, of
-// (const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& targets). It returns
-// - a tensor with one element: the mean over the samples of the batch, each of which counts once; or
-// - a Loss with its sum, which says how many predictions it is the mean of: those of count_predictions(the
-//   first target).
-// It is called on the thread that trains, or on several at a time by a strategy with several replicas in a
-// process.
+// The function that training minimises: any function of (output, target) or, for several of each, of (const
+// std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& targets). It returns
+// - a tensor with one element: the mean over the samples of the batch, all with the same weight; or
+// - a Loss with its sum and number of predictions: count_predictions(the first target).
+// It is called on the training thread. A strategy with several replicas in a process calls it on several
+// threads at a time.
 class LossFunction {
   using Tensors = std::vector<at::Tensor>;
 
@@ -65,17 +64,19 @@ class LossFunction {
     }
   }
 
-  // Of a batch of `samples` samples; 0 gives a loss of 0 that gradients of zero flow from. Throws UsageError
-  // when the function returns no scalar, a Loss without its sum, or, of outputs that require a gradient where
-  // gradients are recorded, a mean that requires none; and when it has no use for so many outputs or targets.
+  // Returns the loss of a batch of `samples` samples; 0 samples give a loss of 0 with zero gradients. Throws
+  // UsageError if the function returns no scalar or a Loss without its sum, or does not accept this number of
+  // outputs or targets. Also throws if gradients are recorded, an output requires a gradient and the returned
+  // mean does not.
   Loss operator()(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& targets,
                   std::int64_t samples) const;
-  // Loss::predictions of such a batch, before there are outputs.
+  // Returns Loss::predictions of such a batch before its outputs exist.
   std::int64_t predictions(const std::vector<at::Tensor>& targets, std::int64_t samples) const;
-  // The same loss where every rank of `group` has a part of the first output's classes, its last dimension,
-  // in rank order. Of cross_entropy no rank ever has the whole output; for any other loss it is gathered.
+  // Returns the same loss for ranks of `group` that each have a part of the first output's classes (its last
+  // dimension), in rank order. For cross_entropy no rank gets the whole output; for any other loss the output
+  // is gathered.
   LossFunction of_divided_classes(const Group& group) const;
-  // Whether the function returns a Loss.
+  // Returns whether the function returns a Loss.
   bool counts_predictions() const { return static_cast<bool>(counted_); }
 
  private:
@@ -90,43 +91,43 @@ class LossFunction {
     }
   }
   static void check_single(std::size_t outputs, std::size_t targets);
-  // The same, with or without a gradient: a part of a joint loss may be a constant.
+  // Computes the loss without requiring a gradient: a part of a joint loss may be a constant.
   Loss compute(const Tensors& outputs, const Tensors& targets, std::int64_t samples) const;
 
-  // One of the two.
+  // Exactly one of these two is set.
   std::function<Loss(const Tensors&, const Tensors&)> counted_;
   std::function<at::Tensor(const Tensors&, const Tensors&)> mean_;
   bool is_cross_entropy_ = false;
-  bool is_of_elements_ = false;  // every element of the target counts, whatever its value
+  bool is_of_elements_ = false;  // whether all elements of the target count
 };
 
-// cross_entropy (class logits, int64 targets), nll (log-probabilities, int64 targets), and of outputs and
-// targets of one shape the means over all elements: mse, l1, smooth_l1, bce_with_logits (targets from 0 to
-// 1). Throws UsageError for another name.
+// Returns the loss `name`: cross_entropy (class logits, int64 targets), nll (log-probabilities, int64
+// targets), and the means over all elements of outputs and targets of one shape: mse, l1, smooth_l1,
+// bce_with_logits (targets from 0 to 1). Throws UsageError for any other name.
 LossFunction make_loss(const std::string& name);
-// Sorted.
+// Returns the names of make_loss(), sorted.
 std::vector<std::string> loss_names();
 
-// What predictions count in weighted_loss().
+// Weights of predictions in weighted_loss().
 struct LossWeights {
-  std::vector<double> classes = {};  // cross_entropy, nll: of each class; empty is 1
-  bool samples = false;  // the batch's last target is [samples], any number: what each sample counts
+  std::vector<double> classes = {};  // cross_entropy, nll: weight of each class; empty: 1
+  bool samples = false;              // the batch's last target is [samples], any number: the sample weights
 };
 
-// The loss of make_loss(name) with weights: the mean over samples of a sample's weight times the mean over
-// its elements of class weight times loss. It is divided by the number of samples and not by the sum of
-// weights, so that it does not depend on how samples are spread over batches and ranks; ignored targets count
-// as elements of loss 0. Throws UsageError for another name, weights below 0, class weights of a loss without
-// classes.
+// Returns the loss of make_loss(name) with weights: the mean over samples of a sample's weight times the mean
+// over its elements of class weight times loss. The divisor is the number of samples, not the sum of weights,
+// so that the loss does not depend on how samples are distributed over batches and ranks. Ignored targets
+// count as elements of loss 0. Throws UsageError for an unknown name, negative weights, and class weights of
+// a loss without classes.
 LossFunction weighted_loss(const std::string& name, const LossWeights& weights);
 
 // The loss of one output of a model with several.
 struct OutputLoss {
-  LossFunction loss = cross_entropy;  // of output i and target i
-  double weight = 1;                  // in the sum
+  LossFunction loss = cross_entropy;  // loss of output i and target i
+  double weight = 1;                  // factor in the sum
 };
-// The weighted sum of losses of the outputs, each a mean over the samples of the batch; ignored targets count
-// as elements of loss 0. Throws UsageError, when it is called, for another number of outputs or targets.
+// Returns the weighted sum of the outputs' losses, each a mean over the samples of the batch; ignored targets
+// count as elements of loss 0. The loss throws UsageError for another number of outputs or targets.
 LossFunction joint_loss(std::vector<OutputLoss> losses);
 
 }  // namespace rondo

@@ -13,8 +13,8 @@
 namespace rondo {
 namespace {
 
-// A TorchScript module as one of torch::nn: the same tensors under the same names, in modules of its own
-// along the path of each name.
+// A TorchScript module as a torch::nn module: the same tensors under the same names, in submodules along the
+// path of each name.
 class ScriptedModule final : public torch::nn::Module {
  public:
   explicit ScriptedModule(const torch::jit::Module& script) : Module("ScriptModule"), script_(script) {
@@ -53,7 +53,7 @@ class ScriptedModule final : public torch::nn::Module {
                          "; it must return a tensor, or a list or tuple of tensors"));
   }
 
-  // The module that "layers.0.weight" lies in, and its name there.
+  // Returns the module that contains "layers.0.weight", and the tensor's name there.
   std::pair<Module*, std::string> place_of(const std::string& path) {
     Module* owner = this;
     std::istringstream parts(path);

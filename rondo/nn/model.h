@@ -20,8 +20,8 @@ namespace rondo {
 
 using Tensors = std::vector<at::Tensor>;  // inputs, outputs or targets, in order
 
-// How a model is called: tensors in, tensors out. Made of any function of one to six tensors, or of
-// `const Tensors&`, that returns a tensor, Tensors or a tuple of tensors. Functions that it is made of are
+// A function that calls a model: tensors in, tensors out. Constructed from any function of one to six
+// tensors, or of `const Tensors&`, that returns a tensor, Tensors or a tuple of tensors. The function is
 // copied.
 class ForwardFunction {
  public:
@@ -32,12 +32,11 @@ class ForwardFunction {
       ForwardFunction(Function function)  // NOLINT(google-explicit-constructor)
       : run_(adapt(std::move(function))) {}
 
-  // Throws UsageError when there are more or fewer inputs than the function takes, and when it returns no
-  // tensor.
+  // Throws UsageError for a wrong number of inputs, and if the function returns no tensor.
   Tensors run(const Tensors& inputs) const;
-  // Of a model with one input and one output; throws UsageError for another one.
+  // Calls a model with one input and one output. Throws UsageError for any other.
   at::Tensor operator()(const at::Tensor& input) const;
-  explicit operator bool() const { return static_cast<bool>(run_); }  // whether it was made of a function
+  explicit operator bool() const { return static_cast<bool>(run_); }  // whether a function is set
 
  private:
   using Run = std::function<Tensors(const Tensors&)>;
@@ -49,7 +48,7 @@ class ForwardFunction {
   static constexpr bool takes(std::index_sequence<I...>) {
     return std::is_invocable_v<Function&, Input<I>...>;
   }
-  // How many tensors the function takes, the fewest where several numbers would do; 0 for none.
+  // Returns the number of tensors that the function takes: the smallest valid number, or 0 if there is none.
   template <class Function, std::size_t Count = 1>
   static constexpr std::size_t inputs_of() {
     if constexpr (takes<Function>(std::make_index_sequence<Count>())) {
@@ -70,10 +69,10 @@ class ForwardFunction {
   template <class Function, class... Inputs>
   static Tensors call(Function& function, const Inputs&... inputs) {
     constexpr bool gives_tensors = requires { outputs_of(function(inputs...)); };
-    // Without inputs it was refused already, for what it takes.
+    // A function that takes no valid inputs was already rejected.
     static_assert(gives_tensors || sizeof...(Inputs) == 0,
                   "a model's forward returns a tensor, a vector or a tuple of tensors");
-    // The compiler's own words about the call would only hide these.
+    // Avoids the compiler's own errors about the call, which would hide the message above.
     if constexpr (gives_tensors) {
       return outputs_of(function(inputs...));
     } else {
@@ -82,7 +81,7 @@ class ForwardFunction {
   }
   static void check_inputs(std::size_t given, std::size_t taken);
 
-  // A function template without constraints takes Tensors as it takes everything; that says nothing.
+  // An unconstrained function template accepts every type; NoTensor excludes it.
   struct NoTensor {};
   template <class Function>
   static constexpr bool takes_all_at_once =
@@ -106,16 +105,16 @@ class ForwardFunction {
   Run run_;
 };
 
-// A module together with how to call it.
+// A module and the function that calls it.
 struct Model {
-  std::string name = {};       // as given to make_model, for example "gpt-25m"
-  nlohmann::json config = {};  // complete: make_model(name, config) gives the same architecture again
-  std::shared_ptr<torch::nn::Module> module = {};  // whose parameters are trained
+  std::string name = {};       // name given to make_model, for example "gpt-25m"
+  nlohmann::json config = {};  // complete: make_model(name, config) returns the same architecture
+  std::shared_ptr<torch::nn::Module> module = {};  // owner of the trained parameters
   ForwardFunction forward = {};                    // calls the module
 };
 
-// Makes the same model at each call: the same names, shapes and dtypes of parameters and buffers. Values may
-// differ.
+// Creates the same model at each call: the same names, shapes and dtypes of parameters and buffers. Values
+// may differ.
 using ModelFactory = std::function<Model()>;
 
 namespace detail {
@@ -123,15 +122,15 @@ namespace detail {
 void require_module(const torch::nn::Module* module);
 }  // namespace detail
 
-// Any module with a forward of one to six tensors (its shared pointer), known by its class's name. Throws
-// UsageError for null.
+// Wraps any module with a forward of one to six tensors, given by its shared pointer; its name is that of its
+// class. Throws UsageError for null.
 template <std::derived_from<torch::nn::Module> Module>
 Model as_model(std::shared_ptr<Module> module) {
   detail::require_module(module.get());
   Model model;
   model.name = module->name();
   model.config = nlohmann::json::object();
-  // A member of the module, so the module does not keep itself alive.
+  // The module owns this function, so the function must not keep the module alive.
   model.forward = [raw = module.get()]<class... Inputs>(const Inputs&... inputs) requires requires(
       Module & callee, const Inputs&... given) {
     callee.forward(given...);
@@ -141,29 +140,29 @@ Model as_model(std::shared_ptr<Module> module) {
   return model;
 }
 
-// A TorchScript module: its parameters and buffers under their names, its training mode, and its forward.
-// It has no units.
+// Wraps a TorchScript module: its parameters and buffers under their names, its training mode, and its
+// forward. It has no units.
 Model as_model(const torch::jit::Module& module);
 
-// A factory of one model that exists: gives it at the first call, and throws UsageError at a second one,
-// which needs a function that makes models.
+// Returns a factory of one existing model. The first call returns the model; a second call throws UsageError,
+// because it needs a function that creates models.
 ModelFactory only(Model model);
 
-// `count` models of the factory with the values of the first. Throws UsageError naming the first parameter or
-// buffer in which a later one differs in name, shape or dtype.
+// Returns `count` models of the factory with the values of the first. Throws UsageError naming the first
+// parameter or buffer whose name, shape or dtype differs in a later model.
 std::vector<Model> make_replicas(const ModelFactory& factory, int count);
 
-// What the factory makes next. Throws UsageError where it makes nothing.
+// Returns the next model of the factory. Throws UsageError if the factory is empty or returns a null module.
 Model next_model(const ModelFactory& factory);
 
-// Puts a module into evaluation mode for the life of this object, and back to the former mode.
+// A scope in which a module is in evaluation mode; its end restores the former mode.
 class EvaluationMode {
  public:
   // The module must outlive the object.
   explicit EvaluationMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
     module_.eval();
   }
-  // Back to the former mode.
+  // Restores the former mode.
   ~EvaluationMode() { module_.train(was_training_); }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
@@ -173,19 +172,19 @@ class EvaluationMode {
   bool was_training_;
 };
 
-// How a file of somebody else's weights relates to a model.
+// Mapping between a foreign file of pretrained weights and a model.
 struct PretrainedNames {
-  // The model's name of a tensor in the file.
+  // Maps the name of a tensor in the file to the model's name.
   std::function<std::string(const std::string&)> in_model = [](const std::string& name) { return name; };
-  // Tensors of the file, by their names there, that are no weights: passed over without a word.
+  // Returns whether a tensor, by its name in the file, is no weight and is skipped silently.
   std::function<bool(const std::string&)> is_ignored = [](const std::string&) { return false; };
-  // Weights, by the model's names, that the file holds transposed.
+  // Returns whether the file holds a weight, by the model's name, transposed.
   std::function<bool(const std::string&)> is_transposed = [](const std::string&) { return false; };
-  // Parts of the model that the file may lack ("classifier."): all tensors of a part are there, or none of
-  // them.
+  // Parts of the model that may be absent from the file ("classifier."): either all tensors of a part are
+  // there or none.
   std::vector<std::string> optional_parts = {};
   // Further names, after in_model, of tensors that the model shares: first the further name, then the
-  // model's. Where a file has both they must be equal.
+  // model's. If a file has both, they must be equal.
   std::vector<std::pair<std::string, std::string>> shared = {};
 };
 

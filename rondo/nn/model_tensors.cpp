@@ -13,7 +13,7 @@
 namespace rondo {
 
 std::vector<NamedModule> modules_of(const torch::nn::Module& model) {
-  // As Module::modules() does, gives away what a const module holds.
+  // Returns non-const modules of a const model, as Module::modules() does.
   std::vector<NamedModule> modules = {{"", const_cast<torch::nn::Module*>(&model)}};
   for (const auto& entry : model.named_modules("", /*include_self=*/false))
     modules.push_back({entry.key(), entry.value().get()});

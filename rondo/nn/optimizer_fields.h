@@ -10,9 +10,8 @@
 
 #include "rondo/nn/optimizers/rule_optimizer.h"
 
-// The fields of libtorch's optimizers and of rondo's own, one visit_options and one visit_state each:
-// visit(name, field&) for every field. To support one more: two functions and a line in
-// with_optimizer_kind().
+// The fields of libtorch's and rondo's optimizers. visit_options and visit_state of each call visit(name,
+// field&) for every field. A new optimizer needs these two functions and a line in with_optimizer_kind().
 namespace rondo {
 
 template <class Visit>
@@ -137,7 +136,7 @@ struct LarsKind {
   using State = RuleState;
 };
 
-// Calls use(kind) for the optimizer's type or base type; false when it is of no known kind.
+// Calls use(kind) for the optimizer's type or base type. Returns false if the kind is unknown.
 template <class Use>
 bool with_optimizer_kind(const torch::optim::Optimizer& optimizer, const Use& use) {
   if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) {

@@ -25,7 +25,7 @@ CommunicationClock& clock_of_thread() {
 at::Tensor summed(const at::Tensor& input, const Group& group) {
   const ParallelCommunication timed;
   at::Tensor sum = input.clone(at::MemoryFormat::Contiguous);
-  if (sum.numel() > 0) all_reduce(sum, group);  // a batch without samples has no elements, on any rank
+  if (sum.numel() > 0) all_reduce(sum, group);  // a batch without samples is empty on all ranks
   return sum;
 }
 
@@ -56,7 +56,7 @@ at::Tensor part_of_sum(const at::Tensor& input, std::int64_t dimension, const Gr
   return reduce_scatter(at::stack(input.chunk(group.size(), dimension)), group).squeeze(0);
 }
 
-// Keeps the group and the clock of a forward pass in the graph until its backward pass.
+// A holder that keeps the group and clock of a forward pass in the graph until its backward pass.
 struct ForwardPass : torch::CustomClassHolder {
   explicit ForwardPass(Group g) : group(std::move(g)) {}
   const Group group;
@@ -68,7 +68,7 @@ using Operation = at::Tensor (*)(const at::Tensor&, std::int64_t, const Group&);
 at::Tensor nothing(const at::Tensor& input, std::int64_t, const Group&) { return input.alias(); }
 at::Tensor sum(const at::Tensor& input, std::int64_t, const Group& group) { return summed(input, group); }
 
-// Two operations of which the second is the first one's derivative.
+// An operation and its derivative.
 template <Operation kForward, Operation kBackward>
 class Communicate : public torch::autograd::Function<Communicate<kForward, kBackward>> {
  public:
@@ -141,7 +141,7 @@ class DividedCrossEntropy : public torch::autograd::Function<DividedCrossEntropy
     const std::int64_t classes = logits.size(1);
     at::Tensor largest = logits.amax(1);
     reduce(largest, group, ReduceOp::MAX);
-    at::Tensor shares = logits - largest.unsqueeze(1);  // on the way to the softmax
+    at::Tensor shares = logits - largest.unsqueeze(1);  // becomes the softmax
     const at::Tensor own = target - group.rank() * classes;
     const at::Tensor mine = own.ge(0).logical_and(own.lt(classes)).logical_and(target.ne(kIgnoredTarget));
     const at::Tensor index = own.masked_fill(mine.logical_not(), 0).unsqueeze(1);
@@ -157,7 +157,7 @@ class DividedCrossEntropy : public torch::autograd::Function<DividedCrossEntropy
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    // Softmax, less one at the target; nothing in ignored rows.
+    // Softmax, less one at the target; zero in ignored rows.
     at::Tensor gradient = saved[0] * (saved[3] * gradients[0]).unsqueeze(1);
     gradient.scatter_add_(1, saved[1], (saved[2] * -gradients[0]).to(gradient.scalar_type()).unsqueeze(1));
     return {gradient, {}, {}};

@@ -11,44 +11,47 @@
 
 namespace rondo {
 
-// Communication inside a forward pass whose backward pass communicates too: what layers that are divided
-// among the ranks of a group are built of. Each is collective over `group`, forward and backward, blocking,
-// and differentiable once; on a group of one rank, or none, it gives its input back. `dimension` counts from
-// 0. Sources: Megatron-LM (arXiv 1909.08053), its sequence parallelism (2205.05198).
+// Communication inside a forward pass whose backward pass communicates too, for layers that are divided among
+// the ranks of a group. Each function is collective over `group` in forward and backward, blocks, and is
+// differentiable once. For a group of at most one rank it returns its input. `dimension` counts from 0.
+// Sources: Megatron-LM (arXiv 1909.08053), its sequence parallelism (2205.05198).
 
-// The input as it is, the same on all ranks; the ranks' gradients are added. Before a column-parallel layer.
+// Returns the input, which is the same on all ranks; backward sums the ranks' gradients. Used before a
+// column-parallel layer.
 at::Tensor copy_to_ranks(const at::Tensor& input, const Group& group);
-// The sum of the ranks' inputs; the gradient as it is, the same on all ranks. After a row-parallel layer.
+// Returns the sum of the ranks' inputs; backward passes the gradient, the same on all ranks, unchanged. Used
+// after a row-parallel layer.
 at::Tensor sum_over_ranks(const at::Tensor& input, const Group& group);
-// The ranks' inputs one after the other along `dimension`, for what all ranks do alike: of the gradient, the
-// same on all ranks, the own part. All inputs have one shape.
+// Concatenates the ranks' inputs along `dimension`, for a following computation that is the same on all
+// ranks; backward takes the own part of the gradient. All inputs have one shape.
 at::Tensor gather_from_ranks(const at::Tensor& input, std::int64_t dimension, const Group& group);
-// Of an input that is the same on all ranks the own part along `dimension`; all parts of the gradient. Throws
-// UsageError for a length that the ranks do not divide, naming both.
+// Returns this rank's part along `dimension` of an input that is the same on all ranks; backward concatenates
+// the gradients. Throws UsageError if the number of ranks does not divide the length, naming both.
 at::Tensor own_part(const at::Tensor& input, std::int64_t dimension, const Group& group);
-// The ranks' inputs one after the other along `dimension`, for what every rank does differently: the sum of
-// the ranks' gradients, of it the own part. Where a column-parallel layer follows a divided sequence.
+// Concatenates the ranks' inputs along `dimension`, for a following computation that differs between ranks;
+// backward sums the ranks' gradients and takes the own part. Used for a divided sequence before a
+// column-parallel layer.
 at::Tensor all_gather_parts(const at::Tensor& input, std::int64_t dimension, const Group& group);
-// The sum of the ranks' inputs, of it the own part along `dimension`; all parts of the gradient. Where a
-// divided sequence follows a row-parallel layer. Throws as own_part() does.
+// Returns this rank's part along `dimension` of the sum of the ranks' inputs; backward concatenates the
+// gradients. Used for a divided sequence after a row-parallel layer. Throws as own_part() does.
 at::Tensor reduce_scatter_parts(const at::Tensor& input, std::int64_t dimension, const Group& group);
 
-// Whether `group` has other ranks to communicate with.
+// Returns whether `group` has other ranks.
 bool has_peers(const Group& group);
 
-// Nanoseconds that passes have stood still in the functions above. Any thread.
+// Nanoseconds that passes spent blocked in the functions above. Any thread.
 using CommunicationClock = std::shared_ptr<std::atomic<std::int64_t>>;
-// The calling thread's clock: its own, or the one of the innermost CommunicationClockScope.
+// Returns the calling thread's clock: its own, or that of the innermost CommunicationClockScope.
 CommunicationClock communication_clock();
-// Returns the time on this thread's clock and sets the clock to zero.
+// Returns the time on this thread's clock and resets the clock.
 Duration take_parallel_communication_time();
 
-// Makes the calling thread count on another thread's clock while the object lives. Autograd runs the backward
-// pass of a device on a thread of its own: it counts, and repeats forward passes, on the clock of the thread
-// that ran the forward pass.
+// A scope in which the calling thread adds to another thread's clock. Autograd runs the backward pass of a
+// device on a thread of its own. That thread adds its communication, including recomputation, to the clock of
+// the thread that ran the forward pass.
 class CommunicationClockScope {
  public:
-  // From now on the thread counts on `clock`.
+  // Directs this thread's time to `clock`.
   explicit CommunicationClockScope(CommunicationClock clock);
   ~CommunicationClockScope();
   CommunicationClockScope(const CommunicationClockScope&) = delete;
@@ -58,10 +61,10 @@ class CommunicationClockScope {
   CommunicationClock outer_;
 };
 
-// Adds the time until its end to this thread's clock.
+// A timer that adds its lifetime to this thread's clock.
 class ParallelCommunication {
  public:
-  ParallelCommunication();  // from now on
+  ParallelCommunication();  // starts the timer
   ~ParallelCommunication();
   ParallelCommunication(const ParallelCommunication&) = delete;
   ParallelCommunication& operator=(const ParallelCommunication&) = delete;
@@ -70,12 +73,12 @@ class ParallelCommunication {
   std::int64_t begin_;
 };
 
-// The sum of the cross entropies of `target`, int64 [...], and of logits of which every rank of `group` has
-// an equal part of the classes, in rank order: [..., classes / ranks]. Ignored targets (kIgnoredTarget) count
-// nothing. What travels is three numbers a row: the maximum, the sum of exponentials, the target's logit; no
-// rank has all logits of a row (Shoeybi et al., Megatron-LM, 1909.08053). A scalar, the same on all ranks, in
-// float32 or wider; differentiable once. Collective, forward only. Throws UsageError for shapes that do not
-// fit and for a target that is no class.
+// Returns the sum of the cross entropies of `target`, int64 [...], for logits whose classes are divided among
+// the ranks of `group` in equal parts, in rank order: [..., classes / ranks]. Ignored targets
+// (kIgnoredTarget) contribute 0. Ranks exchange three numbers for each row: the maximum, the sum of
+// exponentials and the target's logit. No rank gets all logits of a row (Shoeybi et al., Megatron-LM,
+// 1909.08053). The result is a scalar in float32 or wider, the same on all ranks, differentiable once. Only
+// forward is collective. Throws UsageError for shapes that do not fit and for a target that is not a class.
 at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& target, const Group& group);
 
 }  // namespace rondo

@@ -12,8 +12,8 @@
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 
-// The generator runs once per instruction set of the processor, the fastest being chosen when the program is
-// loaded. Integers give the same bits on all of them.
+// Compiles the generator for several instruction sets; the loader chooses the fastest. Integer arithmetic
+// gives the same bits on all of them.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define RONDO_FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -43,14 +43,14 @@ std::shared_ptr<const SampleInfo> SampleScope::current() { return innermost(); }
 
 namespace {
 
-// Counters that are advanced side by side: loops over them become vector instructions.
+// Counters advanced side by side, so that loops over them are vectorised.
 constexpr std::size_t kLanes = 32;
-constexpr std::size_t kGroup = 4 * kLanes;  // numbers that one call of `random_group` gives
+constexpr std::size_t kGroup = 4 * kLanes;  // numbers of one call of `random_group`
 
 }  // namespace
 
-// rondo::philox() for kLanes counters that follow each other from `block` on. Number w * kLanes + l is word w
-// of counter l.
+// Runs rondo::philox() for kLanes consecutive counters from `block`. Number w * kLanes + l is word w of
+// counter l.
 RONDO_FOR_EACH_PROCESSOR void random_group(std::uint64_t block, std::uint64_t sample, std::uint64_t key,
                                            std::uint32_t* numbers) {
   std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
@@ -104,7 +104,7 @@ void fill_dropout_mask(const DropoutKey& key, std::int64_t sample, double probab
 
 namespace {
 
-// FNV-1a: equal on every machine, which std::hash does not promise.
+// FNV-1a: the same on every machine, which std::hash does not guarantee.
 std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xCBF29CE484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
@@ -153,7 +153,7 @@ at::Tensor SampleDropoutImpl::forward(const at::Tensor& input) {
     const DropoutKey key{info->seed, info->step, name_hash_};
     const std::int64_t values = mask.numel() / samples;
     auto* first = mask.mutable_data_ptr<float>();
-    // A thread is worth starting for some ten thousand values.
+    // A task pays off from some ten thousand values.
     const std::int64_t grain = std::max<std::int64_t>(1, 32768 / values);
     at::parallel_for(0, samples, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {

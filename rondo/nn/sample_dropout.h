@@ -13,88 +13,90 @@
 
 namespace rondo {
 
-// Which samples a forward pass computes on, in terms that do not depend on how samples are spread over ranks.
+// The samples that a forward pass computes on, in terms that do not depend on how samples are distributed
+// over ranks.
 struct SampleInfo {
-  std::uint64_t seed = 0;                  // of the training
+  std::uint64_t seed = 0;                  // seed of the training
   std::uint64_t step = 0;                  // optimizer steps done before
-  std::vector<std::int64_t> indices = {};  // of each row of the batch: its sample's number in the data set
-  // What this rank's gradients of the step count in the combined gradient, in any unit that all ranks share:
+  std::vector<std::int64_t> indices = {};  // index in the data set of each row's sample
+  // Weight of this rank's gradients of the step in the combined gradient, in any unit that all ranks share:
   // LocalBatch::samples.
   double weight = 1;
-  // What a loss that a module adds by itself is multiplied with before its backward pass: as much as the mean
-  // loss of the batch is, for its share of the step and the scaling of gradients.
+  // Factor for a loss that a module adds by itself, before its backward pass. It equals the factor of the
+  // batch's mean loss: its share of the step times the gradient scale.
   double loss_scale = 1;
 };
 
-// Tells the modules that this thread calls while the object lives which samples they see: SampleDropout draws
-// by them, SyncBatchNorm weighs by them. The trainer makes one around the forward and backward pass of each
-// batch; a loop of one's own does the same:
+// A scope that identifies the samples of a forward pass for modules called by this thread: SampleDropout
+// draws by them, SyncBatchNorm weights by them. The trainer opens a scope around the forward and backward
+// pass of each batch; a custom loop does the same:
 //
 //   const rondo::SampleScope scope({.seed = seed, .step = step, .indices = batch.indices});
 //   loss_function(model->forward(batch.input), batch.target).mean.backward();
 //
-// Scopes nest; the innermost counts. Whatever repeats a forward pass on another thread (autograd's, to
-// compute activations again) takes current() in the first pass and makes a scope of it around the second.
+// Scopes nest; the innermost one applies. Code that repeats a forward pass on another thread (such as
+// autograd's, to recompute activations) saves current() in the first pass and opens a scope with it around
+// the second.
 class SampleScope {
  public:
-  explicit SampleScope(SampleInfo info);  // until the object ends, on this thread
-  // For what current() gave elsewhere; null is no scope.
+  explicit SampleScope(SampleInfo info);  // applies to this thread until the object ends
+  // Reopens a scope with the value of current() on another thread; null means no scope.
   explicit SampleScope(std::shared_ptr<const SampleInfo> info);
   ~SampleScope();
   SampleScope(const SampleScope&) = delete;
   SampleScope& operator=(const SampleScope&) = delete;
 
-  // The innermost scope's on this thread; null outside of any.
+  // Returns the innermost scope's samples on this thread; null outside any scope.
   static std::shared_ptr<const SampleInfo> current();
 
  private:
   std::shared_ptr<const SampleInfo> outer_;
 };
 
-// The key of the random numbers behind a dropout mask.
+// The key of the random numbers of a dropout mask.
 struct DropoutKey {
-  std::uint64_t seed = 0;    // of the training
+  std::uint64_t seed = 0;    // seed of the training
   std::uint64_t step = 0;    // optimizer steps done before
   std::uint64_t module = 0;  // hash of the module's name
 };
 
-// Writes the dropout mask of one sample from its value number `first` on: value number i is 0 with the given
-// probability (in steps of 2^-32), else 1 / (1 - probability). It is a function of the arguments and of i
-// alone: Philox4x32-10 with a key made of (seed, step, module) and a counter made of (sample, i). Any thread.
+// Writes the dropout mask of one sample, starting at value `first`. Value i is 0 with the given probability
+// (in steps of 2^-32), else 1 / (1 - probability). It depends on the arguments and on i only: Philox4x32-10
+// with a key of (seed, step, module) and a counter of (sample, i). Any thread.
 void fill_dropout_mask(const DropoutKey& key, std::int64_t sample, double probability,
                        std::span<float> values, std::int64_t first = 0);
 
-// Dropout whose mask does not depend on how samples are spread over ranks, micro-batches or strategies:
-// inside a SampleScope what a sample loses is a function of (seed, step, this module's name, the sample's
-// number in the data set), so N ranks drop, bit for bit, what one process drops on the joint batch, and a
-// pass that is computed again drops the same. Outside of a scope it draws from libtorch's default generator,
-// as torch::nn::Dropout does.
+// Dropout whose mask does not depend on how samples are distributed over ranks, micro-batches or strategies.
+// Inside a SampleScope the mask of a sample is a function of (seed, step, this module's name, the sample's
+// index in the data set). So N ranks drop the same elements, bit for bit, as one process with the joint
+// batch, and a recomputed pass drops the same. Outside a scope it draws from libtorch's default generator, as
+// torch::nn::Dropout does.
 //
-// Input of any shape whose first dimension is the samples, in the order of SampleInfo::indices; another
-// number of rows is a UsageError. Rows of one sample have to have the same length in all layouts. A module
-// that is called twice in a pass draws the same mask twice.
+// The input has any shape whose first dimension is the samples, in the order of SampleInfo::indices; another
+// number of rows is a UsageError. Rows of one sample must have the same length in all layouts. A module that
+// is called twice in a pass draws the same mask twice.
 class SampleDropoutImpl : public torch::nn::Cloneable<SampleDropoutImpl>, public ParallelLayer {
  public:
   // Throws UsageError for a probability outside [0, 1).
   explicit SampleDropoutImpl(double probability = 0.5);
-  void reset() override {}  // nothing to reset: there are no parameters
-  // `input` with elements set to zero and the others scaled by 1 / (1 - probability), of the same shape and
+  void reset() override {}  // no parameters to reset
+  // Returns `input` with elements set to zero and the others scaled by 1 / (1 - probability); same shape and
   // dtype.
   at::Tensor forward(const at::Tensor& input);
-  double probability() const { return probability_; }  // that an element is set to zero
-  // Whether forward() changes anything now: in training, with a probability above 0.
+  double probability() const { return probability_; }  // probability that an element is set to zero
+  // Returns whether forward() changes its input now: in training, with a probability above 0.
   bool active() const { return is_training() && probability_ > 0; }
 
-  // Tells this module from the others of its model.
+  // Sets the name that distinguishes this module from the others of its model.
   void set_name(std::string name);
-  // From now on a row of the input is parts[0], parts[1], ... of `of` equal parts of a sample's whole row,
-  // and loses what those lose.
+  // Declares that a row of the input consists of parts[0], parts[1], ... of `of` equal parts of a sample's
+  // whole row; the row uses the mask of those parts.
   void set_parts(std::vector<std::int64_t> parts, std::int64_t of);
-  // Of the mask of a row [heads, length, length] the square [row, row + size) x [column, column + size) of
-  // each head: float32 [samples, heads, size, size]. `heads` are this rank's (set_parts).
+  // Returns a square of the mask of rows [heads, length, length]: [row, row + size) x [column, column + size)
+  // of each head, float32 [samples, heads, size, size]. `heads` are this rank's (set_parts).
   at::Tensor square_mask(const SampleInfo& info, std::int64_t heads, std::int64_t length, std::int64_t row,
                          std::int64_t column, std::int64_t size) const;
-  // This rank's part of the heads, or with a divided sequence of the sequence.
+  // Restricts the mask to this rank's heads, or to its part of a divided sequence.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
 
  private:
@@ -106,8 +108,8 @@ class SampleDropoutImpl : public torch::nn::Cloneable<SampleDropoutImpl>, public
 };
 TORCH_MODULE(SampleDropout);
 
-// Names every SampleDropout inside `model` by its path in it. Without a name of its own two dropouts draw
-// alike. make_model and Trainer call it; call it for a model that neither of them sees.
+// Names every SampleDropout inside `model` by its path in it. Two dropouts without names draw the same mask.
+// make_model and Trainer call it; call it for other models.
 void name_sample_dropouts(const torch::nn::Module& model);
 
 }  // namespace rondo

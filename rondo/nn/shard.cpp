@@ -19,7 +19,8 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Elements [range.begin, range.end) of the sub-box with the first `fixed.size()` indices given, as boxes.
+// Appends elements [range.begin, range.end) of the sub-box whose first `fixed.size()` indices are given, as
+// boxes.
 void add_boxes(const std::vector<std::int64_t>& sizes, std::vector<std::int64_t> fixed, FlatRange range,
                std::vector<Box>& boxes) {
   if (range.size() <= 0) return;
@@ -38,7 +39,7 @@ void add_boxes(const std::vector<std::int64_t>& sizes, std::vector<std::int64_t>
   if (dimension == sizes.size()) return add_rows(0, 1);
   const std::int64_t row = product(std::span(sizes).subspan(dimension + 1));
   std::int64_t first = range.begin / row;
-  const std::int64_t last = range.end / row;  // the row in which the range ends, if it does in one
+  const std::int64_t last = range.end / row;  // row in which the range ends, if it ends inside a row
   const auto add_part = [&](std::int64_t index, FlatRange part) {
     fixed.push_back(index);
     add_boxes(sizes, fixed, part, boxes);
@@ -130,7 +131,7 @@ std::string fault_of(const Shard& shard) {
 std::vector<Box> boxes_of(const Shard& shard) {
   std::vector<Box> boxes;
   if (shard.elements() == 0) return boxes;
-  // Blocks are one more dimension, which folds back into the first.
+  // Adds blocks as a leading dimension, which is folded into the first one below.
   std::vector<std::int64_t> sizes = shard.sizes;
   const bool folded = shard.blocks > 1;
   if (folded) sizes.insert(sizes.begin(), shard.blocks);
@@ -183,7 +184,7 @@ std::optional<Box> overlap(const Box& a, const Box& b) {
 
 std::vector<Box> without(const Box& box, const Box& hole) {
   std::vector<Box> rest;
-  Box left = box;  // what lies beside the hole in later dimensions only
+  Box left = box;  // part outside the hole in later dimensions only
   for (std::size_t d = 0; d < box.sizes.size(); ++d) {
     const std::int64_t end = box.offsets[d] + box.sizes[d];
     const std::int64_t hole_end = hole.offsets[d] + hole.sizes[d];

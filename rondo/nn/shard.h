@@ -14,78 +14,82 @@ namespace rondo {
 // Elements [begin, end) of a box, counted in row-major order.
 struct FlatRange {
   std::int64_t begin = 0;                             // the first element
-  std::int64_t end = 0;                               // behind the last one
-  std::int64_t size() const { return end - begin; }   // in elements
-  bool operator==(const FlatRange&) const = default;  // whether both are the same elements
+  std::int64_t end = 0;                               // end, exclusive
+  std::int64_t size() const { return end - begin; }   // number of elements
+  bool operator==(const FlatRange&) const = default;  // equal ranges
 };
 
-// Indices of a tensor: `sizes[d]` of them from `offsets[d]` on, in each dimension d.
+// A box of indices of a tensor: `sizes[d]` indices from `offsets[d]` in each dimension d.
 struct Box {
-  std::vector<std::int64_t> offsets;            // of the first index, by dimension
-  std::vector<std::int64_t> sizes;              // how many, by dimension
-  std::int64_t elements() const;                // in all
-  bool operator==(const Box&) const = default;  // whether both are the same indices
+  std::vector<std::int64_t> offsets;            // first index of each dimension
+  std::vector<std::int64_t> sizes;              // number of indices of each dimension
+  std::int64_t elements() const;                // number of elements
+  bool operator==(const Box&) const = default;  // equal boxes
 };
 
-// A piece of a tensor with its address in the full tensor: the box of `sizes` at `offsets`, or, with
-// `within`, that range of the box's elements in row-major order. As in Megatron Core's dist_checkpointing;
-// PyTorch's distributed checkpoints know boxes alone.
+// A piece of a tensor with its address in the full tensor: the box of `sizes` at `offsets` or, with `within`,
+// that range of the box's elements in row-major order. As in Megatron Core's dist_checkpointing; PyTorch's
+// distributed checkpoints support boxes only.
 struct Shard {
-  std::string name = {};                        // of the tensor; the same wherever there is a piece of it
+  std::string name = {};                        // tensor's name, the same for all its pieces
   std::vector<std::int64_t> global_sizes = {};  // shape of the full tensor
-  std::vector<std::int64_t> offsets = {};       // of the box in the full tensor
-  std::vector<std::int64_t> sizes = {};         // of the box
-  std::optional<FlatRange> within = {};         // all of the box where it is empty
-  at::Tensor local =
-      {};           // the elements, of local_sizes(); with `within` flat ones do too. Undefined: an address
-  int replica = 0;  // number of this copy among all processes that hold the same elements
-  // The first dimension is so many equal blocks (3: query, key and value of one projection): the address is
-  // the box of each, with `offsets` in a block, and `local` has them one after the other.
+  std::vector<std::int64_t> offsets = {};       // position of the box in the full tensor
+  std::vector<std::int64_t> sizes = {};         // shape of the box
+  std::optional<FlatRange> within = {};         // range inside the box; empty: the whole box
+  // Elements, in the shape local_sizes(); with `within` a flat tensor is valid too. Undefined for a bare
+  // address.
+  at::Tensor local = {};
+  int replica = 0;  // index of this copy among the processes with the same elements
+  // Number of equal blocks of the first dimension (3: query, key and value of one projection). The address is
+  // the box in each block, with `offsets` relative to a block; `local` has the blocks' boxes one after the
+  // other.
   std::int64_t blocks = 1;
 
-  std::int64_t elements() const;  // that `local` has
-  // The shape of `local`. With `within` n elements are [n, 1, ...], of as many dimensions as the tensor.
+  std::int64_t elements() const;  // number of elements of `local`
+  // Returns the shape of `local`. With `within` n elements are [n, 1, ...], with as many dimensions as the
+  // tensor.
   std::vector<std::int64_t> local_sizes() const;
 };
 
-// All of a tensor.
+// Returns a shard that is the whole tensor.
 Shard full_shard(std::string name, const at::Tensor& tensor, int replica = 0);
-// Elements [begin, begin + local.numel()) of a tensor of shape `global_sizes`.
+// Returns the shard with elements [begin, begin + local.numel()) of a tensor of shape `global_sizes`.
 Shard flat_shard(std::string name, std::vector<std::int64_t> global_sizes, std::int64_t begin,
                  const at::Tensor& local, int replica = 0);
 
-// Whether both are the same elements of tensors of one shape; names, values and copies do not matter.
+// Returns whether both address the same elements of tensors of one shape; names, values and copies are not
+// compared.
 bool same_address(const Shard& a, const Shard& b);
-// "[3, 4]", "[1, 4] at [2, 0] of [3, 4]", "elements [5, 9) of [3, 4]": where a shard is.
+// Returns a shard's address as text: "[3, 4]", "[1, 4] at [2, 0] of [3, 4]", "elements [5, 9) of [3, 4]".
 std::string describe_address(const Shard& shard);
-// What is wrong with a shard whose box leaves the full tensor, whose range leaves the box, or whose `local`
-// has other elements; empty when nothing is.
+// Returns an error text if the box leaves the full tensor, the range leaves the box, or `local` has another
+// shape; empty for a valid shard.
 std::string fault_of(const Shard& shard);
 
-// The elements of a shard as boxes of the full tensor that do not overlap, in the order in which `local` has
-// them: one box, or up to 2 * dimensions - 1 with `within`, and up to blocks + 1 more of
-// several blocks. None without elements. As veScale does.
+// Returns the elements of a shard as non-overlapping boxes of the full tensor, in the order of `local`. One
+// box, up to 2 * dimensions - 1 with `within`, and up to blocks + 1 more for several blocks. Empty for a
+// shard without elements. Source: veScale.
 std::vector<Box> boxes_of(const Shard& shard);
-// The elements of `box`, which lies in one of boxes_of(shard), as a view of `local` of shape `box.sizes`.
-// Throws UsageError for a box that does not.
+// Returns the elements of `box`, which lies inside one of boxes_of(shard), as a view of `local` of shape
+// `box.sizes`. Throws UsageError for any other box.
 at::Tensor view_of(const Shard& shard, const Box& box);
 
-// The indices that are in both; empty where there is none.
+// Returns the indices that are in both; empty if there are none.
 std::optional<Box> overlap(const Box& a, const Box& b);
-// What of `box` is not in `hole`, as boxes that do not overlap; `hole` lies in `box`.
+// Returns `box` without `hole` as non-overlapping boxes; `hole` lies inside `box`.
 std::vector<Box> without(const Box& box, const Box& hole);
-// What of the boxes is not in the shard; `found` is told of what is, box by box.
+// Returns the boxes without the shard's elements, and calls `found` with each overlap.
 std::vector<Box> beside(const std::vector<Box>& boxes, const Shard& shard,
                         const std::function<void(const Box&)>& found = {});
 
-// The part of the full tensor that the shard is an address of: a view where memory allows.
+// Returns the part of the full tensor at the shard's address: a view if the memory layout allows it.
 at::Tensor cut(const at::Tensor& full, const Shard& address);
 
-// A shard's address as JSON: {"name", "full", "offsets", "sizes"}, and "within" and "blocks" where they say
-// something. What ranks tell each other, and what files of pieces hold.
+// Returns a shard's address as JSON: {"name", "full", "offsets", "sizes"}, and "within" and "blocks" if they
+// are set. Ranks exchange it, and files of pieces contain it.
 nlohmann::json address_to_json(const Shard& shard);
-// The address alone; further keys are passed over. Throws DataError naming a key that is missing or of
-// another type.
+// Reads an address; other keys are ignored. Throws DataError naming a key that is missing or has another
+// type.
 Shard address_from_json(const nlohmann::json& address);
 
 }  // namespace rondo

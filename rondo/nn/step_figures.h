@@ -9,34 +9,34 @@
 
 namespace rondo {
 
-// A number that modules count in a step: a sum, or with a weight the mean of what was added with weights.
+// A number that modules count in a step: a sum or, with a weight, a weighted mean.
 struct StepFigure {
-  double sum = 0;     // of what was added; with a weight of each part times its weight
-  double weight = 0;  // 0: it is a sum
-  // The sum, or the mean.
+  double sum = 0;     // sum of values; with a weight, of each value times its weight
+  double weight = 0;  // sum of weights; 0: the figure is a sum
+  // Returns the sum or the mean.
   double value() const { return weight > 0 ? sum / weight : sum; }
-  // Of other modules, steps or ranks.
+  // Adds the figure of another module, step or rank.
   StepFigure& operator+=(const StepFigure& other) {
     sum += other.sum;
     weight += other.weight;
     return *this;
   }
 };
-// By name, of this rank.
+// Figures of this rank by name.
 using StepFigures = std::map<std::string, StepFigure>;
 
-// A module that counts something of its own while it trains, for metrics.jsonl: a base beside
+// A mixin for modules that count figures of their own in training, for metrics.jsonl; a base class beside
 // torch::nn::Module.
 class CountsFigures {
  public:
   virtual ~CountsFigures() = default;
-  // Adds what was counted since the last call; the same names on all ranks.
+  // Adds the counts since the last call; the same names on all ranks.
   virtual void take_figures(StepFigures& figures) = 0;
 };
 
-// The modules of `model` that count something, in the model's order. To find them takes microseconds.
+// Returns the modules of `model` that count figures, in the model's order. The search takes microseconds.
 std::vector<CountsFigures*> counting_modules(const torch::nn::Module& model);
-// What these modules have counted since the last call.
+// Returns the modules' counts since the last call.
 StepFigures take_figures(std::span<CountsFigures* const> modules);
 
 }  // namespace rondo

@@ -27,16 +27,16 @@ using torch::autograd::variable_list;
 struct JointStatistics {
   at::Tensor mean;
   at::Tensor variance;  // with divisor `count`
-  double count = 0;     // values a feature, of all ranks
+  double count = 0;     // number of values of each feature, on all ranks
 };
 
 struct NormalisationOptions {
   Group group = {};
-  double weight = 1;  // of this rank's gradients in the combined gradient
+  double weight = 1;  // weight of this rank's gradients in the combined gradient
   double epsilon = 1e-5;
 };
 
-// All dimensions but that of the features.
+// Returns all dimensions except that of the features.
 std::vector<std::int64_t> reduced_dimensions(const at::Tensor& input) {
   std::vector<std::int64_t> dimensions(static_cast<std::size_t>(input.dim()));
   std::iota(dimensions.begin(), dimensions.end(), 0);
@@ -44,14 +44,14 @@ std::vector<std::int64_t> reduced_dimensions(const at::Tensor& input) {
   return dimensions;
 }
 
-// [features] as [1, features, 1, ...], in the type of `like`.
+// Reshapes [features] to [1, features, 1, ...], in the dtype of `like`.
 at::Tensor along_features(const at::Tensor& values, const at::Tensor& like) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
   shape[1] = values.size(0);
   return values.to(like.scalar_type()).view(shape);
 }
 
-// Half precision has too few digits for sums.
+// Converts half precision to float32: it has too few digits for sums.
 at::Tensor computable(const at::Tensor& tensor) {
   const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
   return half ? tensor.to(at::kFloat) : tensor;
@@ -65,7 +65,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const at::Tensor x = computable(input);
     const at::Tensor scale = (statistics.variance + options.epsilon).rsqrt();
     const auto as_input = [&](const at::Tensor& t) { return t.to(x.scalar_type()); };
-    // The kernel of evaluation: one pass with statistics that are given.
+    // Uses the evaluation kernel: one pass with given statistics.
     const at::Tensor result =
         at::batch_norm(x, as_input(weight), as_input(bias), as_input(statistics.mean),
                        as_input(statistics.variance), /*training=*/false, 0.0, options.epsilon, false);
@@ -92,7 +92,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const at::Tensor centred = x - along_features(saved[2], x);
     const at::Tensor sum = dy.sum(dimensions, false, at::kDouble);
     const at::Tensor sum_with_x = (dy * centred).sum(dimensions, false, at::kDouble) * scale;
-    // A rank of weight 0 may hold anything, infinities too.
+    // A rank with weight 0 may have any values, including infinities.
     at::Tensor joint =
         own == 0 ? at::zeros({2, sum.size(0)}, sum.options()) : at::stack({sum, sum_with_x}) * own;
     all_reduce(joint, group);
@@ -114,17 +114,17 @@ class Normalise : public torch::autograd::Function<Normalise> {
   }
 
  private:
-  // What lets a group wait in the graph for the backward pass.
+  // A holder that keeps a group in the graph until the backward pass.
   struct GroupHolder : torch::CustomClassHolder {
     explicit GroupHolder(Group g) : group(std::move(g)) {}
     Group group;
   };
 };
 
-// The statistics of `input` [samples, features, ...] with those of the other ranks. Each rank's mean and
-// squared deviations are found first and then merged in rank order (Chan, Golub and LeVeque, "Updating
-// formulae and a pairwise algorithm for computing sample variances", 1979), so that a large mean costs no
-// digits and all ranks get the same bits. Collective.
+// Returns the joint statistics of `input` [samples, features, ...] on all ranks. Each rank computes its mean
+// and squared deviations, which are then merged in rank order (Chan, Golub and LeVeque, "Updating formulae
+// and a pairwise algorithm for computing sample variances", 1979). So a large mean costs no digits, and all
+// ranks get the same bits. Collective.
 JointStatistics joint_statistics(const at::Tensor& input, const Group& group) {
   const at::NoGradGuard no_gradient;
   const std::int64_t features = input.size(1);
@@ -152,11 +152,11 @@ JointStatistics joint_statistics(const at::Tensor& input, const Group& group) {
   return {mean, deviations / std::max(total, 1.0), total};
 }
 
-// (input - mean) / sqrt(variance + epsilon) * weight + bias; weight and bias may be undefined. Backward is
-// that of a function of all ranks' inputs: with L_r the loss whose backward pass rank r runs and w_r its
-// weight, the gradient of sum_r w_r L_r with regard to this rank's input, divided by this rank's weight (with
-// which the strategy multiplies it when it combines gradients). Gradients of weight and bias are this rank's
-// part. Backward is collective; it cannot be differentiated again.
+// Returns (input - mean) / sqrt(variance + epsilon) * weight + bias; weight and bias may be undefined.
+// Backward differentiates a function of all ranks' inputs. With L_r the loss whose backward pass rank r runs
+// and w_r its weight, it computes the gradient of sum_r w_r L_r with respect to this rank's input, divided by
+// this rank's weight. The strategy multiplies by this weight when it combines gradients. Gradients of weight
+// and bias are this rank's part. Backward is collective and not differentiable.
 at::Tensor normalise(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                      const JointStatistics& statistics, const NormalisationOptions& options) {
   const at::TensorOptions like = input.options().requires_grad(false);
@@ -178,7 +178,7 @@ void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
 void SyncBatchNormImpl::adopt(std::vector<at::Tensor> parameters, const std::vector<at::Tensor>& buffers) {
   weight = parameters_["weight"] = std::move(parameters[0]);
   bias = parameters_["bias"] = std::move(parameters[1]);
-  // libtorch lets nobody exchange a buffer, but its memory can be shared.
+  // libtorch does not allow replacing a buffer, but its memory can be shared.
   const std::vector<at::Tensor> own = {running_mean, running_var, num_batches_tracked};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (own[i].defined()) own[i].set_data(buffers[i]);
@@ -221,7 +221,7 @@ namespace {
 
 using torch::nn::Module;
 
-// `module` as a SyncBatchNorm with the same tensors; null when it is no BatchNorm.
+// Returns `module` as a SyncBatchNorm with the same tensors; null if it is not a BatchNorm.
 std::shared_ptr<SyncBatchNormImpl> synchronised(const Module& module, const Group& group) {
   if (const auto* norm = dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module))
     return std::make_shared<SyncBatchNormImpl>(*norm, group);
@@ -232,7 +232,7 @@ std::shared_ptr<SyncBatchNormImpl> synchronised(const Module& module, const Grou
   return nullptr;
 }
 
-// Finds everything to do before anything is done, so that an error leaves the model as it was.
+// Collects all changes before making any, so that an error leaves the model unchanged.
 class Conversion {
  public:
   Conversion(Module& model, const Group& group) : group_(group) { visit(model, ""); }

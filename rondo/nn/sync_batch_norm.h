@@ -8,22 +8,21 @@
 
 namespace rondo {
 
-// Batch normalisation over the joint batch of a group of ranks: in training mean and variance are those of
-// all ranks' samples, however many each has (none, too), and gradients flow through them to every rank, so
-// that training equals one process on the joint batch. Running statistics are the same on all ranks. In
-// evaluation, and on a group of one rank or none, it is torch::nn::BatchNorm. Parameters, buffers, options
-// and their names are BatchNorm's as well; input is [samples, features, ...] with any number of dimensions
-// from 2 on.
+// Batch normalisation over the joint batch of a group of ranks. In training mean and variance are those of
+// all ranks' samples, however many each rank has (possibly none). Gradients flow through them to every rank,
+// so training equals one process on the joint batch. Running statistics are the same on all ranks. In
+// evaluation, and on a group of at most one rank, it is torch::nn::BatchNorm. Parameters, buffers, options
+// and their names are BatchNorm's; input is [samples, features, ...] with at least 2 dimensions.
 //
-// Each forward and each backward pass in training communicates (2 x features values a rank, blocking), so all
-// ranks call it equally often and in the same order. The group must not be used for anything else meanwhile:
-// give it one of its own (Context::new_group). A rank's gradients count as SampleInfo::weight says, which the
-// trainer sets; outside of a SampleScope all ranks count the same, which is what DistributedDataParallel
-// does. forward() throws UsageError for an input that does not fit or a joint batch of one value a feature;
-// CommunicationError.
+// Each forward and backward pass in training communicates 2 x features values for each rank and blocks, so
+// all ranks must call it equally often and in the same order. Use a group of its own (Context::new_group): it
+// must not carry other operations meanwhile. A rank's gradients have the weight SampleInfo::weight, which the
+// trainer sets; outside a SampleScope all ranks have the same weight, as in DistributedDataParallel.
+// forward() throws UsageError for an input that does not fit or a joint batch of one value for each feature,
+// and CommunicationError.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
-  // Of so many features, with the default options and no group yet.
+  // Uses the default options and no group.
   explicit SyncBatchNormImpl(std::int64_t features)
       : SyncBatchNormImpl(torch::nn::BatchNormOptions(features)) {}
   // Without a group it is torch::nn::BatchNorm.
@@ -38,8 +37,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
   }
 
   at::Tensor forward(const at::Tensor& input);  // [samples, features, ...] to the same shape and dtype
-  void set_group(Group group) { group_ = std::move(group); }  // before the first forward; on all ranks
-  const Group& group() const { return group_; }               // whose samples are normalised together
+  void set_group(Group group) { group_ = std::move(group); }  // call before the first forward, on all ranks
+  const Group& group() const { return group_; }               // ranks whose samples are normalised together
 
  protected:
   // Throws UsageError for an input with fewer than 2 dimensions.
@@ -48,18 +47,18 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
  private:
   void adopt(std::vector<at::Tensor> parameters, const std::vector<at::Tensor>& buffers);
   at::Tensor normalise_jointly(const at::Tensor& input);
-  // How far running statistics move towards this batch's; counts the batch.
+  // Counts the batch, and returns the weight of its statistics in the running statistics.
   double next_momentum();
 
   Group group_;
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// Makes every batch normalisation in `model` one over `group`, and returns how many there are. Children of a
-// torch::nn::Sequential are replaced (a torch::nn::BatchNorm by a SyncBatchNorm with the same tensors under
-// the same names), and SyncBatchNorms get the group. Throws UsageError naming the module for a BatchNorm
-// elsewhere, since a member of that type in a C++ class cannot be exchanged: declare it as
-// rondo::SyncBatchNorm. Call it before an optimizer or a strategy sees the model.
+// Makes every batch normalisation in `model` synchronised over `group`, and returns their number. Replaces
+// each torch::nn::BatchNorm in a torch::nn::Sequential by a SyncBatchNorm with the same tensors under the
+// same names, and sets the group of each SyncBatchNorm. Throws UsageError naming the module for a BatchNorm
+// elsewhere, because a C++ member of that type cannot be replaced: declare it as rondo::SyncBatchNorm. Call
+// it before an optimizer or a strategy is given the model.
 int synchronise_batch_norms(torch::nn::Module& model, const Group& group);
 
 }  // namespace rondo

@@ -15,17 +15,17 @@
 
 namespace rondo {
 
-// What strategies find in a model: any module that derives from this is a unit.
+// A module that strategies treat as a unit.
 class UnitBase {
  public:
   virtual ~UnitBase() = default;
-  virtual UnitState& unit_state() = 0;  // what observers attach to
+  virtual UnitState& unit_state() = 0;  // state that observers attach to
 };
 
 namespace unit_detail {
 
-// Collects the tensors in what forward takes and gives: a tensor, an optional one, a vector, or a tuple or
-// pair of such. Everything else passes through unseen.
+// Collects the tensors in forward's arguments and results: a tensor, an optional one, a vector, or a tuple or
+// pair of these. Ignores everything else.
 template <class Value>
 void collect(Value&, std::vector<at::Tensor*>&) {}
 inline void collect(at::Tensor& tensor, std::vector<at::Tensor*>& tensors) { tensors.push_back(&tensor); }
@@ -52,7 +52,7 @@ std::vector<at::Tensor*> tensors_in(Values& values) {
   return tensors;
 }
 
-// Runs `forward` so that it keeps only its inputs for backward. `alive` is held until then.
+// Runs `forward` so that it keeps only its inputs for backward. Holds `alive` until then.
 template <class Forward, class... Arguments>
 auto run_checkpointed(UnitState& state, Forward forward, std::tuple<Arguments...> arguments,
                       std::shared_ptr<void> alive) {
@@ -62,7 +62,7 @@ auto run_checkpointed(UnitState& state, Forward forward, std::tuple<Arguments...
     const std::vector<at::Tensor*> places = tensors_in(into);
     for (std::size_t i = 0; i < places.size(); ++i) *places[i] = tensors[i];
   };
-  std::tuple<Arguments...> shape = arguments;  // everything but the tensors, which the call keeps
+  std::tuple<Arguments...> shape = arguments;  // everything except the tensors, which the call keeps
   put(shape, std::vector<at::Tensor>(inputs.size()));
   CheckpointedCall call(std::move(inputs), &state);
   put(arguments, call.inputs());
@@ -79,8 +79,8 @@ auto run_checkpointed(UnitState& state, Forward forward, std::tuple<Arguments...
   return result;
 }
 
-// Runs `forward` as one call of the unit. `arguments` are copies (tensors are handles), so
-// that the caller's keep their place in the graph.
+// Runs `forward` as one call of the unit. `arguments` are copies (tensors are handles), so that the caller's
+// tensors keep their place in the graph.
 template <class Forward, class... Arguments>
 auto run(UnitState& state, Forward forward, std::tuple<Arguments...> arguments) {
   const bool checkpointed = state.checkpointed() && at::GradMode::is_enabled();
@@ -103,7 +103,7 @@ struct Contained<Module> {
   using type = typename Module::ContainedType;
 };
 
-// The type of Impl::forward, or void where it is overloaded or a template.
+// The type of Impl::forward, or void if it is overloaded or a template.
 template <class Impl>
 struct ForwardOf {
   using type = void;
@@ -114,7 +114,7 @@ struct ForwardOf<Impl> {
   using type = decltype(&Impl::forward);
 };
 
-// What clone() gives of the module inside a unit, to make another unit of.
+// A clone of the module inside a unit, from which another unit is constructed.
 template <class Impl>
 struct CloneOf {
   const Impl& module;
@@ -131,18 +131,18 @@ std::shared_ptr<torch::nn::Module> clone_of(std::shared_ptr<torch::nn::Module> i
   }
 }
 
-// What both forms of a unit's module, `Self`, have beside forward.
+// The common part of both forms of a unit's module `Self`, without forward.
 template <class Impl, class Self>
 class UnitOf : public Impl, public UnitBase {
  public:
   using Impl::Impl;
-  // For clone().
+  // Used by clone().
   explicit UnitOf(const CloneOf<Impl>& original) requires std::is_copy_constructible_v<Impl>
       : Impl(original.module) {
     state_.set_checkpointed(original.checkpointed);
   }
-  UnitState& unit_state() override { return state_; }  // what observers attach to
-  // A copy of the module that is a unit too, on `device` where one is given; without observers.
+  UnitState& unit_state() override { return state_; }  // state that observers attach to
+  // Returns a copy of the module that is a unit too, on `device` if given; without observers.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override {
     return clone_of<Self, Impl>(Impl::clone(device), state_);
   }
@@ -153,8 +153,8 @@ class UnitOf : public Impl, public UnitBase {
 
 }  // namespace unit_detail
 
-// A module of type Impl that is a unit: derived from it, so names, casts and copies of its members work as
-// before, with a forward that tells the unit's observers.
+// A module of type Impl that is a unit. It derives from Impl, so names, casts and copies of its members work
+// as before; its forward notifies the unit's observers.
 template <class Impl, class Forward = typename unit_detail::ForwardOf<Impl>::type>
 class UnitImpl : public unit_detail::UnitOf<Impl, UnitImpl<Impl, Forward>> {
   using UnitOf = unit_detail::UnitOf<Impl, UnitImpl>;
@@ -163,7 +163,7 @@ class UnitImpl : public unit_detail::UnitOf<Impl, UnitImpl<Impl, Forward>> {
   using UnitOf::UnitOf;
 
   template <class... Arguments>
-  // Impl::forward, with the unit's observers told.
+  // Calls Impl::forward and notifies the unit's observers.
   auto forward(Arguments&&... arguments) {
     return unit_detail::run(
         this->state_, [this](auto&... values) { return Impl::forward(values...); },
@@ -171,7 +171,7 @@ class UnitImpl : public unit_detail::UnitOf<Impl, UnitImpl<Impl, Forward>> {
   }
 };
 
-// The same with the exact signature, which Sequential and AnyModule need.
+// A unit with the exact signature of forward, which Sequential and AnyModule need.
 template <class Impl, class Result, class Owner, class... Parameters>
 class UnitImpl<Impl, Result (Owner::*)(Parameters...)>
     : public unit_detail::UnitOf<Impl, UnitImpl<Impl, Result (Owner::*)(Parameters...)>> {
@@ -180,7 +180,7 @@ class UnitImpl<Impl, Result (Owner::*)(Parameters...)>
  public:
   using UnitOf::UnitOf;
 
-  // Impl::forward, with the unit's observers told.
+  // Calls Impl::forward and notifies the unit's observers.
   Result forward(Parameters... arguments) {
     return unit_detail::run(
         this->state_, [this](auto&... values) -> Result { return Impl::forward(values...); },
@@ -188,17 +188,17 @@ class UnitImpl<Impl, Result (Owner::*)(Parameters...)>
   }
 };
 
-// A module that is a unit: `rondo::Unit<Block> block{nullptr};` in place of `Block block{nullptr};`, where
-// Block is a module holder (TORCH_MODULE) or a module class. Construction, registration and calls stay as
-// they are.
+// A module that is a unit: `rondo::Unit<Block> block{nullptr};` instead of `Block block{nullptr};`, where
+// Block is a module holder (TORCH_MODULE) or a module class. Construction, registration and calls do not
+// change.
 //
-// Call the unit itself (block(x), or forward of the unit's type): forward is not virtual in libtorch, so a
-// call through the type of the module inside, such as modules->at<BlockImpl>(i).forward(x), is not seen;
-// at<rondo::Unit<Block>::Impl>(i) is the way.
+// Call the unit itself (block(x), or forward of the unit's type). forward is not virtual in libtorch, so the
+// unit does not observe a call through the type of the inner module, such as
+// modules->at<BlockImpl>(i).forward(x). Use at<rondo::Unit<Block>::Impl>(i).
 //
-// forward may take and give tensors, optional tensors, vectors of tensors and tuples or pairs of these;
-// tensors inside other types are not seen by the backward pass. A unit may contain units, and may be called
-// several times in a pass. clone() gives a unit with tensors of its own, as the module inside does
+// forward may take and return tensors, optional tensors, vectors of tensors, and tuples or pairs of these;
+// the backward pass ignores tensors inside other types. A unit may contain units, and may be called several
+// times in a pass. clone() returns a unit with tensors of its own, as the inner module does
 // (torch::nn::Cloneable), without observers.
 template <class Module>
 class Unit : public torch::nn::ModuleHolder<UnitImpl<typename unit_detail::Contained<Module>::type>> {

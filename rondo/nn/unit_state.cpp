@@ -19,7 +19,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// Passes gradients through, and says so.
+// A node that passes gradients through and calls a function.
 class Boundary final : public torch::autograd::Node {
  public:
   Boundary(const char* name, torch::autograd::edge_list edges, std::function<void()> crossed)
@@ -36,8 +36,8 @@ class Boundary final : public torch::autograd::Node {
   const std::function<void()> crossed_;
 };
 
-// Puts a boundary between those of `tensors` that need a gradient and whoever uses them from now on. False
-// when there are none.
+// Inserts a boundary between those of `tensors` that require a gradient and their later uses. Returns false
+// if there are none.
 bool put_boundary(const char* name, const std::vector<at::Tensor*>& tensors, std::function<void()> crossed) {
   if (!at::GradMode::is_enabled()) return false;
   std::vector<at::Tensor*> differentiable;
@@ -50,7 +50,7 @@ bool put_boundary(const char* name, const std::vector<at::Tensor*>& tensors, std
   if (differentiable.empty()) return false;
   const auto boundary = make_graph_node<Boundary>(name, std::move(edges), std::move(crossed));
   for (at::Tensor* tensor : differentiable) {
-    // A twin that is no view: modules may change it in place.
+    // A twin that is not a view, so that modules may change it in place.
     at::Tensor twin = tensor->detach();
     torch::autograd::create_gradient_edge(twin, boundary);
     *tensor = std::move(twin);
@@ -73,8 +73,7 @@ void UnitState::attach(std::shared_ptr<UnitObserver> observer) { observers_.push
 
 void UnitState::detach(const std::shared_ptr<UnitObserver>& observer) { std::erase(observers_, observer); }
 
-// By index: an observer may attach others.
-// NOLINTBEGIN(modernize-loop-convert)
+// Loops by index, because an observer may attach others. NOLINTBEGIN(modernize-loop-convert)
 void UnitState::notify_pre_forward() {
   for (std::size_t i = 0; i < observers_.size(); ++i) observers_[i]->pre_forward(*this);
 }
@@ -122,7 +121,7 @@ void UnitCall::mark_outputs(const std::vector<at::Tensor*>& outputs) {
 
 namespace {
 
-// Units from the outermost to the innermost around some place in the model.
+// Units around a place in the model, outermost first.
 using Path = std::vector<UnitState*>;
 
 struct Found {
@@ -151,7 +150,7 @@ class Walk {
   const std::vector<Found>& parameters() const { return parameters_; }
 
  private:
-  // A const module gives away units all the same: what observers do with them does not change the module.
+  // Returns a mutable unit of a const module: observers do not change the module.
   static UnitState* unit_at(const torch::nn::Module& module) {
     auto* unit = dynamic_cast<const UnitBase*>(&module);
     return unit ? &const_cast<UnitBase*>(unit)->unit_state() : nullptr;

@@ -23,8 +23,8 @@ std::uint64_t parameter_bytes(const torch::nn::Module& module) {
   return bytes;
 }
 
-// Stands in a Sequential for the layer that it holds. What the layer has registered is registered here, so
-// that names and everything that walks over modules find it where it was.
+// A replacement in a Sequential for the layer that it holds. It registers all that the layer has registered,
+// so names and module traversals stay the same.
 class WrappedLayer final : public torch::nn::Module, public UnitBase {
  public:
   explicit WrappedLayer(torch::nn::AnyModule layer)
@@ -44,7 +44,7 @@ class WrappedLayer final : public torch::nn::Module, public UnitBase {
         state_, [this](at::Tensor& value) { return layer_.forward<at::Tensor>(value); },
         std::tuple<at::Tensor>(std::move(input)));
   }
-  // The layer itself is no registered child.
+  // Forwards the mode, because the layer itself is no registered child.
   void train(bool on = true) override {
     torch::nn::Module::train(on);
     layer_.ptr()->train(on);
@@ -71,7 +71,7 @@ int wrap_children(torch::nn::SequentialImpl& sequential, const std::string& path
   return wrapped;
 }
 
-// `path` is the module's with a dot behind it.
+// Wraps layers below `module`; `path` is the module's path followed by a dot.
 int wrap_below(torch::nn::Module& module, const std::string& path, const NamedWrapRule& rule) {
   int wrapped = 0;
   for (const auto& child : module.named_children())
@@ -106,7 +106,7 @@ namespace {
 constexpr const char* kAllowedRules =
     "all, type:CLASS, name:PATTERN (with * and ?) or parameters:COUNT, several joined by commas";
 
-// Work is linear in the text for each '*'.
+// Matches '*' and '?'. The work is linear in the text for each '*'.
 bool fits_pattern(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0;
   std::size_t star = std::string_view::npos, after_star = 0;
@@ -128,7 +128,8 @@ bool fits_pattern(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-// "torch::nn::LinearImpl" is also LinearImpl, torch::nn::Linear and Linear.
+// Returns whether `wanted` names the type: "torch::nn::LinearImpl" is also LinearImpl, torch::nn::Linear and
+// Linear.
 bool is_of_class(std::string type, const std::string& wanted) {
   const auto fits = [&](const std::string& name) {
     return name == wanted || name.substr(name.rfind(':') + 1) == wanted;
@@ -139,7 +140,7 @@ bool is_of_class(std::string type, const std::string& wanted) {
   return fits(type);
 }
 
-// A rule for torch::nn::Linear is one for nn::Linear too.
+// A rule for torch::nn::Linear also matches nn::Linear.
 bool is_of_class(const torch::nn::Module& layer, const std::string& wanted) {
   return is_of_class(layer.name(), wanted) || (dynamic_cast<const nn::LinearImpl*>(&layer) != nullptr &&
                                                is_of_class("torch::nn::LinearImpl", wanted));

@@ -115,7 +115,7 @@ void MemoryObserver::enter_phase(std::int64_t step, const char* phase, MemoryCat
   moment_ = memory_moment();
   category_ = category;
   thread_ = std::this_thread::get_id();
-  numbers_ = NumbersOfThread();
+  numbers_ = ReplicaIdentity();
 }
 
 void MemoryObserver::join_phase() {

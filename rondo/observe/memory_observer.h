@@ -116,7 +116,7 @@ class MemoryObserver final : public UnitObserver {
   MemoryMoment moment_ = {};
   MemoryCategory category_ = MemoryCategory::other;
   std::thread::id thread_;   // that entered it
-  NumbersOfThread numbers_;  // of that thread
+  ReplicaIdentity numbers_;  // of that thread
   std::size_t depth_ = 0;    // of that thread's labels before the phase
 
   std::mutex mutex_;                                // protects joined_

@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "rondo/base/text.h"
-#include "rondo/parallel/strategy_folders.h"
+#include "rondo/parallel/strategy_factories.h"
 #include "rondo/strategy/one_device_options.h"
 
 namespace rondo {
 
 std::vector<Declaration> declared_strategies() {
   std::vector<Declaration> all = {default_declaration(), one_device_declaration()};
-  for_each_strategy_folder([&](auto folder) {
-    for (Declaration& each : decltype(folder)::declarations()) all.push_back(std::move(each));
+  for_each_strategy_factory([&](auto factory) {
+    for (Declaration& each : decltype(factory)::declarations()) all.push_back(std::move(each));
   });
   return all;
 }

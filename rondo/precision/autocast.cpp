@@ -24,7 +24,7 @@ Autocast::Autocast(c10::DeviceType device, at::ScalarType dtype, bool enabled)
 }
 
 Autocast::~Autocast() {
-  // Casts of weights are cached for the outermost scope: the next step has other weights.
+  // The cache holds casts of this step's weights; the next step has other weights.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_enabled_);
   at::autocast::set_autocast_dtype(device_, former_dtype_);
@@ -47,7 +47,7 @@ bool is_batch_norm(const torch::nn::Module& module) {
 
 void cast_buffers(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32) {
   const torch::NoGradGuard no_gradients;
-  // Not by modules(), which wants the outermost module in a shared_ptr.
+  // Avoids modules(), which requires that a shared_ptr owns the outermost module.
   for (const auto& child : model.children()) cast_buffers(*child, dtype, keep_batchnorm_fp32);
   if (keep_batchnorm_fp32 && is_batch_norm(model)) return;
   for (const at::Tensor& buffer : model.buffers(/*recurse=*/false)) cast(buffer, dtype);

@@ -6,14 +6,15 @@
 
 namespace rondo {
 
-// libtorch's autocast on this thread for as long as the object lives: operations of its list of the device
-// (matrix products, convolutions, ...) compute in `dtype`, those of another list in float32, the rest in the
-// type of their inputs. Weights stay as they are. Wrap the forward pass and the loss; the backward pass runs
-// outside and takes each operation's forward type. May be nested; the inner one holds while it lives.
+// A scope in which libtorch's autocast is active on this thread. Operations on the device's lower-precision
+// list (matrix products, convolutions, ...) compute in `dtype`, operations on its float32 list in float32,
+// and all others in the dtype of their inputs. Weights keep their dtype. Wrap the forward pass and the loss;
+// the backward pass runs outside and uses each operation's forward dtype. Scopes nest; the innermost one is
+// active.
 class Autocast {
  public:
-  // Throws UsageError for a dtype that the device's autocast does not know (CPU: float16, bfloat16).
-  // `enabled` false turns autocast off instead, as PyTorch's enabled=False.
+  // Throws UsageError for a dtype that the device's autocast does not support (CPU: float16 and bfloat16 are
+  // supported). `enabled` = false turns autocast off instead, as PyTorch's enabled=False does.
   Autocast(c10::DeviceType device, at::ScalarType dtype, bool enabled = true);
   ~Autocast();
   Autocast(const Autocast&) = delete;
@@ -25,14 +26,14 @@ class Autocast {
   at::ScalarType former_dtype_;
 };
 
-// torch::nn::BatchNorm1d to 3d and every module with a running_mean.
+// Returns whether `module` is a torch::nn::BatchNorm1d to 3d or has a running_mean.
 bool is_batch_norm(const torch::nn::Module& module);
 
-// Turns the float parameters and buffers of `model` into `dtype`, in place: they stay the same tensors to
-// whoever holds them. With `keep_batchnorm_fp32` batch norms stay as they are.
+// Casts the floating-point parameters and buffers of `model` to `dtype` in place: existing references to
+// these tensors stay valid. With `keep_batchnorm_fp32` batch norms keep their dtype.
 void cast_model(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32);
 
-// The same for the buffers alone, where somebody else casts parameters.
+// Casts the buffers only, for callers that cast the parameters elsewhere.
 void cast_buffers(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32);
 
 }  // namespace rondo

@@ -75,7 +75,7 @@ std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs
 }
 
 std::pair<bool, bool> GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
-  // One kernel call for each device and dtype.
+  // Groups gradients by device and dtype: one kernel call each.
   std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> lists;
   for (auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
@@ -84,7 +84,7 @@ std::pair<bool, bool> GradScaler::unscale_gradients(torch::optim::Optimizer& opt
       lists[{values.device().str(), values.scalar_type()}].push_back(values);
     }
   }
-  // In double: the reciprocal of a float32 scale must not round twice.
+  // Computes in double: the reciprocal of a float32 scale must not round twice.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   bool found = false;
   for (auto& [key, gradients] : lists) {
@@ -198,7 +198,7 @@ void GradScaler::load_state_dict(const nlohmann::json& state) {
     options.growth_factor = json_number(entry("growth_factor"), "\"growth_factor\"");
     options.backoff_factor = json_number(entry("backoff_factor"), "\"backoff_factor\"");
     options.growth_interval = json_integer(entry("growth_interval"), "\"growth_interval\"", 1);
-    // It is kept as a tensor of 32 bits.
+    // The tracker is stored as a 32-bit tensor.
     tracker = json_integer(entry("_growth_tracker"), "\"_growth_tracker\"", 0, INT32_MAX);
     check_options(options);
   } catch (const std::exception& e) {

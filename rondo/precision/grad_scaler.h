@@ -17,72 +17,83 @@ class Optimizer;
 
 namespace rondo {
 
-// Keeps gradients of float16 in its range: the loss is multiplied with a scale, gradients are divided by it
-// before the optimizer's step, and a step with an infinite or NaN gradient is left out. The states, their
-// order and the saved form are those of torch.amp.GradScaler (PyTorch 2.13):
+// A loss scaler that keeps float16 gradients in range. It multiplies the loss by a scale, divides the
+// gradients by the scale before the optimizer's step, and skips a step that has an infinite or NaN gradient.
+// States, their order and the saved form are those of torch.amp.GradScaler (PyTorch 2.13):
 //
 //   scaler.scale(loss).backward();
-//   scaler.unscale_(optimizer);        // only where gradients are looked at, e.g. to clip them
-//   scaler.step(optimizer);            // left out when any gradient is infinite or NaN
+//   scaler.unscale_(optimizer);        // only to read the gradients, e.g. to clip them
+//   scaler.step(optimizer);            // skipped when any gradient is infinite or NaN
 //   scaler.update();                   // then: scale x backoff_factor; after growth_interval good steps
 //                                      // x growth_factor
 //
-// Over a group of several ranks all of them make the same calls, and one rank's bad gradient skips the step
-// on all: each may hold other parts of the gradients. One thread uses an object.
+// All ranks of a group make the same calls. A non-finite gradient on one rank skips the step on all ranks,
+// because each rank may hold other parts of the gradients. An object is used by one thread.
 class GradScaler {
  public:
-  // How the scale moves.
+  // Initial value and update rule of the scale.
   struct Options {
-    double init_scale = 65536.0;          // of the first step
-    double growth_factor = 2.0;           // after growth_interval good steps
-    double backoff_factor = 0.5;          // after a gradient that is infinite or NaN
-    std::int64_t growth_interval = 2000;  // good steps between growths
+    double init_scale = 65536.0;          // scale of the first step
+    double growth_factor = 2.0;           // multiplier after growth_interval good steps
+    double backoff_factor = 0.5;          // multiplier after an infinite or NaN gradient
+    std::int64_t growth_interval = 2000;  // good steps between two growths
     bool enabled = true;                  // false: scale() and unscale_() do nothing, step() always steps
   };
 
-  // Agrees with the other ranks of `group`; an empty handle is this process alone. Throws UsageError unless
-  // growth_factor > 1, 0 < backoff_factor < 1, init_scale > 0 and growth_interval > 0.
+  // Agrees on skipped steps with the other ranks of `group`; an empty handle means this process alone. Throws
+  // UsageError unless growth_factor > 1, 0 < backoff_factor < 1, init_scale > 0 and growth_interval > 0.
   explicit GradScaler(const Options& options, Group group = {});
-  // From here on it agrees with the ranks of `group`; of a step that was broken off nothing is left.
+  // Replaces the group, and discards the state of an unfinished step.
   void set_group(Group group) {
     group_ = std::move(group);
     states_.clear();
   }
-  GradScaler() : GradScaler(Options{}) {}  // of this process alone, with the options' defaults
+  GradScaler() : GradScaler(Options{}) {}  // This process alone, with default options
 
-  // `outputs` times the scale, on the device of `outputs`; differentiable.
+  // Returns `outputs` multiplied by the scale, on the device of `outputs`; differentiable.
   at::Tensor scale(const at::Tensor& outputs);
-  std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);  // each multiplied by the scale
+  std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);  // Scales each output
 
-  // Divides the gradients of the optimizer's parameters by the scale in place, and finds out whether all of
-  // them, on all ranks, are finite. Collective. At most once for an optimizer between two update() calls.
-  // Throws UsageError out of that order, before the first scale(), and for float16 gradients (see
+  // Divides the gradients of the optimizer's parameters by the scale in place, and checks whether all of them
+  // are finite on all ranks. Collective. Call it at most once for an optimizer between two update() calls.
+  // Throws UsageError when called out of order, before the first scale(), and for float16 gradients (see
   // MasterWeights).
   void unscale_(torch::optim::Optimizer& optimizer);
-  // Whether the last unscale_() found an infinite or NaN gradient of this optimizer on some rank.
+  // Returns whether the last unscale_() found an infinite or NaN gradient of this optimizer on any rank.
   bool found_inf(const torch::optim::Optimizer& optimizer) const;
 
-  // unscale_() unless that was done, then the optimizer's step unless a gradient is infinite or NaN; returns
-  // whether it stepped. `optimizer_step` replaces optimizer.step(). Collective; once between update() calls.
+  // Calls unscale_() unless it was called, then the optimizer's step unless a gradient is infinite or NaN.
+  // Returns whether it stepped. `optimizer_step` replaces optimizer.step(). Collective; once between update()
+  // calls.
   bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& optimizer_step = {});
 
-  // Moves the scale by what the steps since the last call found, or sets it to `new_scale`. After all
-  // step() calls of an iteration.
+  // Adjusts the scale by the result of the steps since the last call, or sets it to `new_scale`. Call it
+  // after all step() calls of an iteration.
   void update(std::optional<double> new_scale = {});
 
-  double get_scale() const;                                                     // 1 when not enabled
-  double growth_factor() const { return options_.growth_factor; }               // of the scale, when it grows
-  double backoff_factor() const { return options_.backoff_factor; }             // of the scale, when it falls
-  std::int64_t growth_interval() const { return options_.growth_interval; }     // good steps between growths
-  void set_growth_factor(double factor) { options_.growth_factor = factor; }    // of later updates
-  void set_backoff_factor(double factor) { options_.backoff_factor = factor; }  // of later updates
-  // Of later updates.
+  double get_scale() const;  // 1 when not enabled
+  double growth_factor() const {
+    return options_.growth_factor;
+  }                                                                  // multiplier when the scale
+                                                                     // grows
+  double backoff_factor() const { return options_.backoff_factor; }  // multiplier when it shrinks
+  std::int64_t growth_interval() const {
+    return options_.growth_interval;
+  }                                                                             // good steps between two
+                                                                                // growths
+  void set_growth_factor(double factor) { options_.growth_factor = factor; }    // applies to later updates
+  void set_backoff_factor(double factor) { options_.backoff_factor = factor; }  // applies to later updates
+  // Sets the number of good steps between two growths, for later updates.
   void set_growth_interval(std::int64_t interval) { options_.growth_interval = interval; }
-  bool is_enabled() const { return options_.enabled; }  // false: everything passes through unchanged
+  bool is_enabled() const {
+    return options_.enabled;
+  }  // false: every call passes its values through
+     // unchanged
 
-  // {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}; {} when not enabled.
+  // Returns {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}; {} when not
+  // enabled.
   nlohmann::json state_dict() const;
-  // Throws DataError for an empty state (saved by a scaler that was not enabled) or one that lacks a key.
+  // Throws DataError for an empty state (saved by a scaler that was not enabled) and for a missing key.
   void load_state_dict(const nlohmann::json& state);
 
  private:
@@ -94,16 +105,16 @@ class GradScaler {
 
   void require_scale(const char* method) const;
   at::Tensor scale_on(c10::Device device);
-  // Unscales and returns {some gradient is infinite or NaN, there is a gradient}, of this rank.
+  // Unscales this rank's gradients. Returns {a gradient is infinite or NaN, any gradient exists}.
   std::pair<bool, bool> unscale_gradients(torch::optim::Optimizer& optimizer);
 
   Options options_;
   Group group_;
-  // Made by the first scale(), on the device of what was scaled: [] float32 and [] int32.
+  // Created by the first scale() on the device of its argument: [] float32 and [] int32.
   at::Tensor scale_;
   at::Tensor growth_tracker_;
   std::int64_t initial_growth_tracker_ = 0;
-  std::map<const torch::optim::Optimizer*, OptimizerState> states_;  // since the last update()
+  std::map<const torch::optim::Optimizer*, OptimizerState> states_;  // state since the last update()
 };
 
 }  // namespace rondo

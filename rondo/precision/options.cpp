@@ -42,8 +42,8 @@ constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3"};
 
 const char* name_of(OptLevel level) { return kLevels[static_cast<int>(level)]; }
 
-// With autocast the weights stay in float32, so what is said of weights cannot be meant.
-void refuse_knobs_of_weights(const PrecisionOptions& options) {
+// Under autocast weights stay in float32, so options that concern weights are errors.
+void reject_weight_options(const PrecisionOptions& options) {
   const auto refuse = [&](const char* knob, const char* why) {
     throw UsageError(str("opt level O1 takes no ", knob, ": ", why, "; use O2 or O3, or leave it out"));
   };
@@ -86,7 +86,7 @@ PrecisionSettings resolve(const PrecisionOptions& options) {
     throw UsageError(str("mixed precision is with float16 or bfloat16, not with ",
                          c10::toString(options.dtype), "; for float32 use opt level O0"));
   }
-  if (options.level == OptLevel::O1) refuse_knobs_of_weights(options);
+  if (options.level == OptLevel::O1) reject_weight_options(options);
   if (options.patch_functions == true && options.level != OptLevel::O1) {
     throw UsageError(
         str("patch_functions is what opt level O1 is; ", name_of(options.level), " casts the model instead"));
@@ -99,7 +99,7 @@ PrecisionSettings resolve(const PrecisionOptions& options) {
   settings.patch_functions = options.patch_functions.value_or(options.level == OptLevel::O1);
   settings.keep_batchnorm_fp32 = options.keep_batchnorm_fp32.value_or(options.level == OptLevel::O2);
   settings.master_weights = options.master_weights.value_or(options.level == OptLevel::O2);
-  // bfloat16 has float32's range of exponents: its gradients do not vanish where float16's do.
+  // bfloat16 has float32's exponent range: its gradients do not underflow as float16's do.
   const bool needs_range = options.dtype == at::kHalf;
   const bool dynamic = options.level == OptLevel::O1 || options.level == OptLevel::O2;
   settings.loss_scale = options.loss_scale.value_or(LossScale{.dynamic = dynamic && needs_range});

@@ -10,86 +10,87 @@
 
 namespace rondo {
 
-// "float16", "bfloat16", "float32" or "float64" as libtorch's type. Throws UsageError naming `what` and the
-// text for anything else.
+// Returns the dtype named "float16", "bfloat16", "float32" or "float64". Throws UsageError naming `what` and
+// the text for any other.
 at::ScalarType parse_float_dtype(std::string_view text, std::string_view what);
 
-// The inverse. `dtype` is one of the four.
+// Returns the name of `dtype`, the inverse of parse_float_dtype(). Throws UsageError for any other dtype.
 std::string float_dtype_name(at::ScalarType dtype);
 
-// Narrower than float32, that is float16 or bfloat16.
+// Returns whether `dtype` is float16 or bfloat16.
 bool is_half_width(at::ScalarType dtype);
 
-// What the loss is multiplied with before the backward pass: a number, or a GradScaler's moving scale.
+// A multiplier of the loss before the backward pass: a constant, or the moving scale of a GradScaler.
 struct LossScale {
-  bool dynamic = false;  // a GradScaler moves it
-  double value = 1.0;    // with `dynamic` what it begins with, 1 is the scaler's own
+  bool dynamic = false;  // whether a GradScaler adjusts the scale
+  double value = 1.0;    // with `dynamic` the initial scale; 1 is the scaler's default
 
-  bool scales() const { return dynamic || value != 1.0; }  // whether the loss is multiplied at all
-  // Whether both are the same.
+  bool scales() const { return dynamic || value != 1.0; }  // whether the loss is scaled at all
+  // Returns whether both are the same.
   friend bool operator==(const LossScale&, const LossScale&) = default;
 };
 
-// "dynamic", "dynamic:START" or a number above 0; throws UsageError naming `what`.
+// Parses "dynamic", "dynamic:START" or a number above 0. Throws UsageError naming `what`.
 LossScale parse_loss_scale(std::string_view text, std::string_view what);
 
-// Apex' opt levels. O0: the model as it is. O1: autocast. O2: the model in `dtype`, batch norms in float32,
+// Apex's opt levels. O0: the model as it is. O1: autocast. O2: the model in `dtype`, batch norms in float32,
 // float32 master weights. O3: everything in `dtype`.
 enum class OptLevel { O0, O1, O2, O3 };
 
-// "O0" to "O3"; throws UsageError naming `what`.
+// Parses "O0" to "O3". Throws UsageError naming `what`.
 OptLevel parse_opt_level(std::string_view text, std::string_view what);
-std::vector<std::string> opt_level_names();  // "O0" to "O3".
+std::vector<std::string> opt_level_names();  // "O0" to "O3"
 
-// A level and the knobs that differ from it; an empty knob is the level's own, see docs/precision.md.
+// A level and the options that override it; an empty option uses the level's value, see docs/precision.md.
 struct PrecisionOptions {
-  OptLevel level = OptLevel::O0;                    // what the empty knobs are taken from
+  OptLevel level = OptLevel::O0;                    // source of the values of empty options
   at::ScalarType dtype = at::ScalarType::BFloat16;  // float16 or bfloat16
-  std::optional<at::ScalarType> cast_model_type{};  // what parameters, buffers and inputs become
+  std::optional<at::ScalarType> cast_model_type{};  // dtype of parameters, buffers and inputs
   std::optional<bool> patch_functions{};            // autocast
-  std::optional<bool> keep_batchnorm_fp32{};  // with cast_model_type: batch normalisation stays in float32
-  std::optional<bool> master_weights{};       // the optimizer changes float32 weights
-  std::optional<LossScale> loss_scale{};      // 1 is none
+  std::optional<bool> keep_batchnorm_fp32{};        // with cast_model_type: batch norms stay in float32
+  std::optional<bool> master_weights{};             // whether the optimizer updates float32 weights
+  std::optional<LossScale> loss_scale{};            // 1: no scaling
 };
 
-// All knobs with their values.
+// All options, with their resolved values.
 struct PrecisionSettings {
-  at::ScalarType dtype = at::ScalarType::BFloat16;  // of autocast
-  std::optional<at::ScalarType> cast_model_type{};  // empty: the model stays as it is
+  at::ScalarType dtype = at::ScalarType::BFloat16;  // dtype of autocast
+  std::optional<at::ScalarType> cast_model_type{};  // empty: the model keeps its dtype
   bool patch_functions = false;                     // autocast
-  bool keep_batchnorm_fp32 = false;                 // batch normalisation stays in float32
-  bool master_weights = false;                      // the optimizer changes float32 weights
-  LossScale loss_scale{};                           // 1 is none
+  bool keep_batchnorm_fp32 = false;                 // whether batch norms stay in float32
+  bool master_weights = false;                      // whether the optimizer updates float32 weights
+  LossScale loss_scale{};                           // 1: no scaling
 };
 
-// Fills in what the level says. Throws UsageError for knobs that contradict it or each other.
+// Replaces empty options by the level's values. Throws UsageError for options that contradict the level or
+// each other.
 PrecisionSettings resolve(const PrecisionOptions& options);
 
-// In which dtypes a sharded unit works, with the fields and defaults of FSDP2's MixedPrecisionPolicy and one
-// more. Sharded parameters and the optimizer stay in the dtype the model was made in.
+// Dtypes of a sharded unit: the fields and defaults of FSDP2's MixedPrecisionPolicy, and keep_batchnorm_fp32.
+// Sharded parameters and the optimizer keep the dtype in which the model was created.
 struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype{};   // gathered parameters and computation; empty: the model's
-  std::optional<at::ScalarType> reduce_dtype{};  // gradients on their way; empty: param_dtype
-  std::optional<at::ScalarType> output_dtype{};  // floating outputs of the model; empty: as they come
-  bool cast_forward_inputs = true;               // floating inputs of forward become param_dtype
-  bool keep_batchnorm_fp32 = false;              // not FSDP2's: parameters of batch norms stay as they are
+  std::optional<at::ScalarType> reduce_dtype{};  // gradients in the reduction; empty: param_dtype
+  std::optional<at::ScalarType> output_dtype{};  // floating-point outputs of the model; empty: unchanged
+  bool cast_forward_inputs = true;               // whether forward casts float inputs to param_dtype
+  bool keep_batchnorm_fp32 = false;              // not in FSDP2: parameters of batch norms keep their dtype
 
-  // Whether all dtypes are the same.
+  // Returns whether all fields are the same.
   friend bool operator==(const MixedPrecisionPolicy&, const MixedPrecisionPolicy&) = default;
 };
 
-// "param=bfloat16,reduce=float32,output=float32,cast_forward_inputs=false,keep_batchnorm_fp32=true", each
-// part optional, also with FSDP2's names (param_dtype=...); "" is the default, and a dtype alone ("bfloat16")
-// is param's. Throws UsageError naming the part.
+// Parses "param=bfloat16,reduce=float32,output=float32,cast_forward_inputs=false,keep_batchnorm_fp32=true".
+// Each part is optional, and FSDP2's names (param_dtype=...) are accepted. "" is the default; a dtype alone
+// ("bfloat16") sets param. Throws UsageError naming the part.
 MixedPrecisionPolicy parse_mixed_precision_policy(std::string_view text);
-// What parse_mixed_precision_policy() reads; "" for the default.
+// Returns the text that parse_mixed_precision_policy() reads; "" for the default.
 std::string to_text(const MixedPrecisionPolicy& policy);
 
-// {"param_dtype": "bfloat16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": true,
-// "keep_batchnorm_fp32": false}.
+// Returns {"param_dtype": "bfloat16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs":
+// true, "keep_batchnorm_fp32": false}.
 nlohmann::json to_json(const MixedPrecisionPolicy& policy);
-// And back: absent keys are null or the default. Throws UsageError naming an unknown key, or a value that its
-// key does not take.
+// Reads the form that to_json() writes; absent keys are null or the default. Throws UsageError naming an
+// unknown key or an invalid value.
 MixedPrecisionPolicy mixed_precision_policy_from_json(const nlohmann::json& json);
 
 }  // namespace rondo

@@ -13,7 +13,7 @@ namespace {
 
 using Masters = std::map<const c10::TensorImpl*, at::Tensor>;
 
-// A module with the same children, names and tensors, the parameters in `masters` replaced.
+// A builder of modules with the same children, names and tensors, in which `masters` replace parameters.
 class Twin {
  public:
   explicit Twin(const Masters& masters) : master_weights_(masters) {}
@@ -47,7 +47,7 @@ MasterWeights::MasterWeights(torch::nn::Module& model) {
   for (const at::Tensor& parameter : model.parameters()) {
     if (!is_half_width(parameter.scalar_type())) continue;
     at::Tensor master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
-    if (!masters_.emplace(parameter.unsafeGetTensorImpl(), master).second) continue;  // shared
+    if (!masters_.emplace(parameter.unsafeGetTensorImpl(), master).second) continue;  // shared parameter
     pairs_.push_back({parameter, std::move(master)});
   }
   module_ = Twin(masters_).of(model);
@@ -148,7 +148,7 @@ nlohmann::json TrainingPrecision::state() const {
 }
 
 void TrainingPrecision::restore(const nlohmann::json& state) {
-  // A constant scale is what the options say, not what the checkpoint had.
+  // A constant scale comes from the options, not from the checkpoint.
   if (scaler_ && settings_.loss_scale.dynamic && state.contains("scaler"))
     scaler_->load_state_dict(state.at("scaler"));
 }

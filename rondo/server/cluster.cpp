@@ -25,7 +25,7 @@ std::shared_ptr<SharedMemory> memory_of(std::int64_t process, std::int32_t descr
 }  // namespace
 
 struct Cluster::Server {
-  std::shared_ptr<Asker> asker;
+  std::shared_ptr<RequestClient> asker;
   std::unique_ptr<Link> link;
   bool local = false;
   std::uint64_t step = 0;  // current step, in the server's numbering
@@ -52,7 +52,7 @@ void Cluster::meet(std::size_t server, const control::JobSecret& secret) {
   const std::string whom = str("server ", server, " at ", options_.addresses[server]);
   servers_.push_back(std::make_unique<Server>());
   Server& made = *servers_.back();
-  made.asker = std::make_shared<Asker>(
+  made.asker = std::make_shared<RequestClient>(
       std::make_unique<control::Connection>(options_.addresses[server], secret, who, whom), options_.worker,
       who);
   const std::vector<VariableSpec> theirs = variables_of(variables_, shards_, server);

@@ -24,8 +24,9 @@ void take_values(control::MessageReader& reader, float* to, std::size_t count) {
 
 }  // namespace
 
-std::string Asker::ask(Operation operation, const std::function<void(control::MessageWriter&)>& fields,
-                       const Deadline& deadline) {
+std::string RequestClient::ask(Operation operation,
+                               const std::function<void(control::MessageWriter&)>& fields,
+                               const Deadline& deadline) {
   Duration pause = kAskAgain;
   while (true) {
     control::MessageWriter writer;
@@ -44,14 +45,15 @@ std::string Asker::ask(Operation operation, const std::function<void(control::Me
   }
 }
 
-ServerFigures Asker::figures(const Deadline& deadline) {
+ServerFigures RequestClient::figures(const Deadline& deadline) {
   const std::string answer = ask(
       Operation::figures, [](control::MessageWriter&) {}, deadline);
   control::MessageReader reader(answer, whom());
   return read_figures(reader);
 }
 
-RemoteLink::RemoteLink(std::shared_ptr<Asker> asker, std::vector<VariableSpec> variables, Duration timeout)
+RemoteLink::RemoteLink(std::shared_ptr<RequestClient> asker, std::vector<VariableSpec> variables,
+                       Duration timeout)
     : asker_(std::move(asker)), variables_(std::move(variables)), timeout_(timeout) {}
 
 void RemoteLink::pull(std::size_t v, std::span<float> to, const Deadline& deadline) {

@@ -11,9 +11,9 @@
 namespace rondo::server {
 
 // A client of one server with numbered requests: a request that arrives twice is executed once.
-class Asker {
+class RequestClient {
  public:
-  Asker(std::unique_ptr<control::Connection> connection, std::uint32_t worker, std::string who)
+  RequestClient(std::unique_ptr<control::Connection> connection, std::uint32_t worker, std::string who)
       : connection_(std::move(connection)), worker_(worker), who_(std::move(who)), number_(random_nonce()) {}
 
   // Sends a request, repeatedly while the outcome is not_yet, and returns the answer after its Outcome.
@@ -37,7 +37,7 @@ class Asker {
 class RemoteLink final : public Link {
  public:
   // `variables` are the server's variables.
-  RemoteLink(std::shared_ptr<Asker> asker, std::vector<VariableSpec> variables, Duration timeout);
+  RemoteLink(std::shared_ptr<RequestClient> asker, std::vector<VariableSpec> variables, Duration timeout);
 
   void pull(std::size_t variable, std::span<float> to, const Deadline& deadline) override;
   void pull_rows(std::size_t variable, std::span<const std::uint64_t> rows, float* to,
@@ -66,7 +66,7 @@ class RemoteLink final : public Link {
   void ask_to_push(Operation operation, std::size_t variable, const Entry& how, std::size_t bytes,
                    const std::function<void(control::MessageWriter&)>& gradient, const Deadline& deadline);
 
-  std::shared_ptr<Asker> asker_;
+  std::shared_ptr<RequestClient> asker_;
   std::vector<VariableSpec> variables_;
   Duration timeout_;  // timeout of calls without a deadline
 };

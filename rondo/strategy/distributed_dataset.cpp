@@ -28,7 +28,7 @@ InputContext context_of(const Strategy& strategy) {
           .num_replicas_in_sync = strategy.num_replicas_in_sync()};
 }
 
-// What of `data` a pipeline reads.
+// Returns the part of `data` that a pipeline reads.
 PipelineInput input_of(const InputContext& context, std::shared_ptr<const Dataset> data,
                        const DistributeOptions& options, AutoShard shard) {
   if (data == nullptr) throw UsageError("distribute: the data set is null");
@@ -75,7 +75,7 @@ DistributedDataset::DistributedDataset(Strategy& strategy, PipelineInput input)
   loader_ = std::make_unique<Loader>(
       data_, std::move(sampler),
       LoaderOptions{.batch_size = input.batch_size * replicas_, .threads = input.loader_threads});
-  // Pipelines of unequal length end together, the shorter ones with batches without samples.
+  // Pipelines of unequal length end together: shorter ones add batches without samples.
   at::Tensor longest = at::tensor({loader_->batches_per_epoch()}, at::kLong);
   if (strategy.input_shard().count > 1) all_reduce(longest, strategy.context().world(), ReduceOp::MAX);
   steps_ = longest.item<std::int64_t>();

@@ -9,52 +9,52 @@
 
 namespace rondo {
 
-// When the replicas' copies of a variable are combined.
+// Time at which the replicas' copies of a variable are combined.
 enum class VariableSynchronization {
-  on_write,  // at each assignment: all copies are always the same
-  on_read,   // each replica changes its own; reading outside of run() combines them
+  on_write,  // at each assignment: all copies are always equal
+  on_read,   // each replica changes its copy; reading outside run() combines them
   none       // never
 };
 
-// How the replicas' copies of a variable are combined; none is not at all.
+// Combination of the replicas' copies of a variable; none: copies are not combined.
 enum class VariableAggregation { none, sum, mean, only_first_replica };
 
-// A variable with a copy for each replica. Inside Strategy::run() it is the calling replica's copy; outside
-// of it, all of them. Collective where replicas of other processes take part.
+// A variable with a copy for each replica. Inside Strategy::run() it is the calling replica's copy, outside
+// it all copies. Collective if replicas of other processes take part.
 class DistributedVariable {
  public:
-  // How copies are kept.
+  // Synchronization and aggregation of the copies.
   struct Options {
-    VariableSynchronization synchronization = VariableSynchronization::on_write;  // when
-    VariableAggregation aggregation = VariableAggregation::none;                  // how
+    VariableSynchronization synchronization = VariableSynchronization::on_write;  // time of combining
+    VariableAggregation aggregation = VariableAggregation::none;                  // kind of combining
   };
 
-  // All copies begin as rank 0's `initial`. `strategy` must outlive the object; a call after its end throws
-  // UsageError. Outside of run(). Collective.
+  // Initialises all copies with rank 0's `initial`. `strategy` must outlive the object; a later call throws
+  // UsageError. Call it outside run(). Collective.
   DistributedVariable(Strategy& strategy, const at::Tensor& initial, Options options);
-  // The same with the default options.
+  // Uses the default options.
   DistributedVariable(Strategy& strategy, const at::Tensor& initial)
       : DistributedVariable(strategy, initial, Options()) {}
 
-  // Inside run(): the copy of the calling replica itself. Outside: on_write any of them, on_read what
-  // aggregation makes of all, in memory of its own. Throws UsageError outside of run() where nothing combines
-  // the copies (none, or no aggregation).
+  // Inside run(): returns the calling replica's copy itself. Outside: returns any copy for on_write, or the
+  // aggregation of all copies, in new memory, for on_read. Throws UsageError outside run() if copies are not
+  // combined (synchronization none, or no aggregation).
   at::Tensor value() const;
-  // Inside run(): on_write every replica calls it, and all copies become the aggregation of their `value`s;
-  // otherwise the replica's own changes. Outside: all copies together become `value`, so with on_read and sum
-  // each of n becomes a n-th of it. Throws UsageError for on_write without aggregation inside run(), where
-  // replicas might assign different values.
+  // Inside run() with on_write: every replica calls it, and all copies become the aggregation of their
+  // `value`s. Inside run() otherwise: changes the replica's own copy. Outside: sets all copies together to
+  // `value`; with on_read and sum each of n copies becomes value / n. Throws UsageError for on_write without
+  // aggregation inside run(), because replicas might assign different values.
   void assign(const at::Tensor& value);
-  // The same, added to or taken from what is there: with on_write the aggregation of what they bring.
+  // Adds `value`; with on_write inside run() adds the aggregation of the replicas' values.
   void assign_add(const at::Tensor& value);
-  void assign_sub(const at::Tensor& value) { assign_add(-value); }  // likewise
+  void assign_sub(const at::Tensor& value) { assign_add(-value); }  // likewise, subtracts
 
-  // The copies of this process, one a replica.
+  // Returns the copies of this process, one for each replica.
   ReplicaValue copies() const { return ReplicaValue(copies_); }
 
  private:
   at::Tensor own() const;
-  // What all replicas bring; inside run().
+  // Returns the aggregation of all replicas' values; inside run().
   at::Tensor aggregated(const at::Tensor& value) const;
 
   StrategyReference strategy_;

@@ -14,9 +14,9 @@
 namespace rondo {
 namespace {
 
-// `sum`, which knows the parameters of `module`, for an optimizer that has their masters.
-NormSum told_of_masters(NormSum sum, const torch::nn::Module& module, const MasterWeights& masters) {
-  std::map<const c10::TensorImpl*, at::Tensor> parameters;  // by master
+// Adapts `sum`, which takes parameters of `module`, to an optimizer that has their masters.
+NormSum norm_sum_of_masters(NormSum sum, const torch::nn::Module& module, const MasterWeights& masters) {
+  std::map<const c10::TensorImpl*, at::Tensor> parameters;  // parameters by master
   for (const at::Tensor& parameter : module.parameters())
     parameters.emplace(masters.of(parameter).unsafeGetTensorImpl(), parameter);
   return [sum = std::move(sum), parameters = std::move(parameters)](const std::vector<at::Tensor>& optimized,
@@ -49,7 +49,7 @@ bool add_up_norms(torch::optim::Optimizer& optimizer, PreparedModel& model, Trai
                          " spreads over ranks and does not add up; use ", instead));
   }
   if (MasterWeights* const masters = precision.master_weights())
-    sum = told_of_masters(std::move(sum), model.module(), *masters);
+    sum = norm_sum_of_masters(std::move(sum), model.module(), *masters);
   normed->set_norm_sum(std::move(sum));
   return true;
 }

@@ -8,16 +8,16 @@
 
 namespace rondo {
 
-// The end of a step whose gradients are there: clips and updates, or only learns that the step is skipped.
-// `optimizer` was made of model.module(), or of the master weights of `precision`. Fills in `result` what
-// concerns it. Collective.
+// Ends a step whose gradients are complete: clips and updates, or detects that the step is skipped.
+// `optimizer` was constructed from model.module() or from the master weights of `precision`. Sets loss_scale,
+// gradient_norm and skipped of `result`. Collective.
 void finish_step(PreparedModel& model, TrainingPrecision& precision, torch::optim::Optimizer& optimizer,
                  const StepSettings& settings, StepResult& result);
 
-// Lets an optimizer that looks at norms of full parameters (LAMB, LARS) add them up over the parts that
-// ranks have of `model`. `optimizer` was made as for finish_step(); the return value says whether it is one.
-// Throws UsageError where norms are not added up: `divided_by` is what divides parameters, `instead` what to
-// use, both for the message.
+// Configures an optimizer that reads norms of full parameters (LAMB, LARS) to sum them over the ranks' parts
+// of `model`. `optimizer` was constructed as for finish_step(). Returns whether it is such an optimizer.
+// Throws UsageError if the model's parts do not sum norms; the message names `divided_by`, which divides
+// parameters, and `instead`, the alternative.
 bool add_up_norms(torch::optim::Optimizer& optimizer, PreparedModel& model, TrainingPrecision& precision,
                   const std::string& divided_by, const std::string& instead);
 

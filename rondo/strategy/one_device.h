@@ -7,25 +7,25 @@
 
 namespace rondo {
 
-// One process, one device, no communication: the plain libtorch loop behind the Strategy interface.
+// A strategy with one process and one device, without communication: the plain libtorch loop behind the
+// Strategy interface.
 class OneDevice final : public ProcessStrategy {
  public:
-  // Throws UsageError when the job has more than one rank: they would train separate models unnoticed.
+  // Throws UsageError if the job has more than one rank: each would train a separate model.
   explicit OneDevice(Context context);
   using ProcessStrategy::prepare;
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
-  void rebuild(const Context& context) override;  // of one rank
+  void rebuild(const Context& context) override;  // throws UsageError for several ranks
 };
 
-// A model that this process trains by itself.
+// Prepares a model that this process trains on its own.
 std::unique_ptr<PreparedModel> local_model(std::shared_ptr<torch::nn::Module> module);
 
-// What is current outside of every scope: nothing is spread, every operation is the plain one of this
-// process.
+// The current strategy outside every scope: one replica, and every operation is local.
 class DefaultStrategy final : public Strategy {
  public:
-  // Without a context nothing that needs one can be asked: context(), and a Training, which has precision and
-  // state of a job. Throws UsageError for a job of several processes, which would train separate models.
+  // Without a context, calls that need one throw: context(), and a Training, which has precision and state of
+  // a job. Throws UsageError for a job of several processes, which would train separate models.
   explicit DefaultStrategy(const std::optional<Context>& context = {});
 
   ReplicaPlacement placement() const override { return placement_; }

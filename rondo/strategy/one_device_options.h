@@ -4,9 +4,9 @@
 
 namespace rondo {
 
-// What command lines know of strategy one_device, which can be told nothing.
+// Returns the declaration of strategy one_device for command lines; it has no options.
 Declaration one_device_declaration();
-// The same of strategy default.
+// Returns the declaration of strategy default.
 Declaration default_declaration();
 
 }  // namespace rondo

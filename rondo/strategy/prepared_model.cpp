@@ -32,7 +32,7 @@ std::vector<ModelTensor> UndividedModel::buffers() { return tensors_of(module_).
 
 namespace {
 
-// True while it lives.
+// A scope in which a flag is true.
 class Raised {
  public:
   explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
@@ -90,7 +90,7 @@ void PreparedModel::after_forward(const std::vector<at::Tensor*>& outputs) {
     if (!output->defined()) continue;
     *output = cast_output(*output);
     if (!at::GradMode::is_enabled() || !output->requires_grad()) continue;
-    // autograd::grad() completes no parameter's gradient.
+    // autograd::grad() does not complete any parameter's gradient.
     output->register_hook([had_backward = had_backward_](const at::Tensor&) {
       if (!is_partial_backward()) had_backward->store(true);
     });
@@ -144,7 +144,7 @@ at::Tensor PreparedModel::step(torch::optim::Optimizer& optimizer,
     if (!ranks.member() || ranks.size() == 1) return loss;
     return mean_over_ranks(loss, static_cast<double>(batch_.samples), ranks);
   };
-  // Optimizers of these kinds evaluate once, before all else, and treat every element alone.
+  // Optimizers of these kinds evaluate once, first, and update each element independently.
   if (with_optimizer_kind(optimizer, [](auto) {})) {
     const at::Tensor loss = evaluate();
     step(optimizer);

@@ -4,15 +4,15 @@
 
 namespace rondo {
 
-// Base of the strategies with one replica per process: everything but prepare(module) follows from the
-// group of ranks.
+// A base class of strategies with one replica per process: all but prepare(module) follows from the group of
+// ranks.
 class ProcessStrategy : public Strategy {
  public:
-  // `name` as in the registry.
+  // `name` is the name in the registry.
   ProcessStrategy(std::string name, Context context) : Strategy(std::move(name), std::move(context)) {}
 
   using Strategy::prepare;
-  // A SynchronousTraining of what prepare(module) gives.
+  // Returns a SynchronousTraining of the result of prepare(module).
   std::unique_ptr<Training> prepare(const Recipe& recipe) override;
   ReplicaPlacement placement() const override;
   using Strategy::run;

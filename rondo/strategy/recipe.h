@@ -12,19 +12,19 @@
 
 namespace rondo {
 
-// Makes an optimizer of a model that a strategy has prepared: of all its parameters, or some.
+// Constructs an optimizer of all or some parameters of a prepared model.
 using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(torch::nn::Module&)>;
 
-// Everything that a strategy needs to train a model, in as many replicas or parts as it likes.
+// All that a strategy needs to train a model, in any number of replicas or parts.
 struct Recipe {
-  // Called once for each replica of a process. Replicas get the values of rank 0's first one.
+  // Called once for each replica of a process. All replicas get the values of rank 0's first one.
   ModelFactory model;
-  LossFunction loss = cross_entropy;  // what is minimised
-  OptimizerFactory optimizer = {};    // empty: Training::compile() comes later
-  PrecisionOptions precision = {};    // what is computed in which dtype
-  c10::Device device = c10::kCPU;     // of this process's replica, or of the first
-  // Told of the model on its device, cast as `precision` says, before the strategy watches it: of a process's
-  // first replica.
+  LossFunction loss = cross_entropy;  // the loss to minimise
+  OptimizerFactory optimizer = {};    // empty: Training::compile() is called later
+  PrecisionOptions precision = {};    // dtypes of the computation
+  c10::Device device = c10::kCPU;     // device of this process's first or only replica
+  // Called with the model of the process's first replica, on its device and cast as `precision` requires,
+  // before the strategy adds its hooks.
   std::function<void(Model&)> on_model = {};
 };
 

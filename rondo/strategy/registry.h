@@ -11,15 +11,16 @@
 
 namespace rondo {
 
-// Strategies by name. A value, not a global: a program adds its own to the registry that it hands on.
+// A registry of strategies by name. It is a value, not a global: a program adds strategies to the registry
+// that it passes on.
 class StrategyRegistry {
  public:
   template <class Options>
-  // Makes a strategy with its options.
+  // Creates a strategy with its options.
   using Factory = std::function<std::unique_ptr<Strategy>(const Context&, const Options&)>;
 
-  // Adds a strategy; one of the same name is replaced. Its declaration says what it is called, and which
-  // fields of `Options` can be set by name; it must be of that struct, or an Error says so.
+  // Adds a strategy, or replaces one of the same name. Its declaration has its name and the fields of
+  // `Options` that can be set by name. Throws Error if the declaration is for another struct.
   template <class Options>
   void add(Declaration declaration, Factory<Options> factory) {
     add(std::move(declaration), typeid(Options),
@@ -27,35 +28,36 @@ class StrategyRegistry {
           return factory(context, *static_cast<const Options*>(options));
         });
   }
-  // The same for one without options.
+  // Adds a strategy without options.
   void add(Declaration declaration, std::function<std::unique_ptr<Strategy>(const Context&)> factory);
 
-  // Makes a strategy with options as texts, or with the defaults. Throws UsageError: listing the known names
-  // when `name` is not one of them, naming an option that the strategy lacks, or a value that cannot be.
+  // Creates a strategy with options as texts, or with the defaults. Throws UsageError for an unknown `name`,
+  // listing the known ones, and for an unknown option or an invalid value, naming it.
   std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                  const OptionValues& values = {}) const;
-  // Makes a strategy with its own options struct (DdpStrategyOptions, ShardedOptions, ...). Throws UsageError
-  // when it takes another.
+  // Creates a strategy with its own options struct (DdpStrategyOptions, ShardedOptions, ...). Throws
+  // UsageError if the strategy takes another struct.
   template <class Options>
   std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
                                  const Options& options) const {
     return make(name, context, typeid(Options), &options);
   }
-  // Its options struct with these texts in it, to be completed by hand. Throws UsageError as make() does.
+  // Returns the strategy's options struct with these texts applied, for further changes. Throws UsageError as
+  // make() does.
   template <class Options>
   Options read(const std::string& name, const OptionValues& values) const {
     check_type(name, typeid(Options));
     return *static_cast<const Options*>(declaration(name).options.read(values).get());
   }
 
-  // The name that `name` stands for (itself, unless it is an alias); throws as make() does.
+  // Returns the name that `name` refers to (itself, unless it is an alias). Throws as make() does.
   const std::string& resolve(const std::string& name) const;
-  // What add() was told of it; throws as make() does.
+  // Returns the declaration given to add(). Throws as make() does.
   const Declaration& declaration(const std::string& name) const;
 
-  // Names without aliases, sorted, and what add() was told about all.
+  // Returns names without aliases, sorted.
   std::vector<std::string> names() const;
-  std::vector<Declaration> declarations() const;  // what add() was told, in the order of names()
+  std::vector<Declaration> declarations() const;  // all declarations, in the order of names()
 
  private:
   using ErasedFactory = std::function<std::unique_ptr<Strategy>(const Context&, const void* options)>;
@@ -73,7 +75,7 @@ class StrategyRegistry {
   std::map<std::string, std::string> aliases_;
 };
 
-// A registry with default and one_device. rondo/parallel/registry.h has them all.
+// Returns a registry with default and one_device. rondo/parallel/registry.h has all strategies.
 StrategyRegistry local_strategies();
 
 }  // namespace rondo

@@ -10,25 +10,25 @@ namespace rondo {
 
 class Strategy;
 
-// What code inside Strategy::run() knows of the replica that it runs for.
+// The replica for which code inside Strategy::run() runs.
 class ReplicaContext {
  public:
-  // How replicas combine a value.
+  // Combines a value of all replicas.
   using AllReduce = std::function<at::Tensor(ReduceOp op, const at::Tensor& value)>;
 
-  // Called by strategies, for as long as the replica runs. `strategy` outlives the object.
+  // Constructed by strategies, for as long as the replica runs. `strategy` must outlive the object.
   ReplicaContext(Strategy& strategy, int replica, AllReduce all_reduce);
   ~ReplicaContext();
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
-  // The innermost one of the calling thread; null outside of run().
+  // Returns the innermost context of the calling thread; null outside run().
   static const ReplicaContext* current();
 
-  Strategy& strategy() const { return strategy_; }  // that runs it
-  int replica() const { return replica_; }          // among Strategy::num_replicas_in_sync()
-  // Combines a value of all replicas, each of which calls it in the same order with values of one shape; the
-  // result is the same for all, and of the caller's own. Throws CommunicationError when a rank is lost.
+  Strategy& strategy() const { return strategy_; }  // strategy that runs the replica
+  int replica() const { return replica_; }          // index among Strategy::num_replicas_in_sync()
+  // Combines a value of all replicas. Each replica calls it in the same order with values of one shape. The
+  // result is the same for all, in new memory for each. Throws CommunicationError if a rank is lost.
   at::Tensor all_reduce(ReduceOp op, const at::Tensor& value) const { return all_reduce_(op, value); }
 
  private:

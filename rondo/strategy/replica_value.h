@@ -12,14 +12,14 @@ namespace rondo {
 class ReplicaValue {
  public:
   ReplicaValue() = default;
-  // Of one replica.
+  // Holds the tensor of one replica.
   ReplicaValue(at::Tensor tensor) : tensors_{std::move(tensor)} {}  // NOLINT(google-explicit-constructor)
-  // One tensor a replica.
+  // Holds one tensor for each replica.
   explicit ReplicaValue(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {}
 
-  const std::vector<at::Tensor>& tensors() const { return tensors_; }  // by replica
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }  // in replica order
   std::size_t size() const { return tensors_.size(); }                 // replicas of this process
-  // Of a process with one replica; throws UsageError when there are more, or none.
+  // Returns the tensor of a process with one replica. Throws UsageError if there are several or none.
   const at::Tensor& only() const;
 
  private:

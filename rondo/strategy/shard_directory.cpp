@@ -14,9 +14,9 @@
 namespace rondo {
 namespace {
 
-// Shards lie one after the other in a buffer of bytes, each where any dtype may begin.
+// Alignment in bytes of shards in a byte buffer; suitable for any dtype.
 constexpr std::int64_t kShardAlignment = 16;
-// At most so many bytes are on their way at a time, unless one shard has more.
+// Limit of bytes in flight, unless one shard is larger.
 constexpr std::int64_t kRoundBytes = std::int64_t{64} << 20;
 
 nlohmann::json to_json(const Shard& shard) {
@@ -33,7 +33,7 @@ Shard parse_entry(const nlohmann::json& entry) {
   return shard;
 }
 
-// The lists of all ranks.
+// Returns the lists of all ranks.
 std::vector<nlohmann::json> tell_all(std::span<const Shard> own, const Group& group) {
   nlohmann::json list = nlohmann::json::array();
   for (const Shard& shard : own) list.push_back(to_json(shard));
@@ -124,7 +124,7 @@ std::vector<std::size_t> ShardDirectory::to_write() const {
         if (has_less) writer = entry;
       }
       std::erase_if(left, [&](const Entry* entry) { return same_address(entry->address, address); });
-      // An empty tensor is written once, too; an empty part of another one is not.
+      // An empty tensor is written once; an empty part of a larger tensor is not.
       const bool has_elements = writer->address.elements() > 0;
       if (!has_elements && (is_written || !left.empty())) continue;
       is_written = true;
@@ -136,7 +136,7 @@ std::vector<std::size_t> ShardDirectory::to_write() const {
   return result;
 }
 
-// The overlaps of what is still wanted with one held shard after the other.
+// Intersects the remaining wanted boxes with one held shard after the other.
 void ShardDirectory::find_transfers(const Shard& wanted, int rank, std::size_t number,
                                     Transfers& transfers) const {
   const auto found = entries_.find(wanted.name);
@@ -188,7 +188,7 @@ std::vector<std::string> ShardDirectory::fetch(std::span<Shard> wanted, bool exa
   for (const std::string& name : names_) {
     if (exact && !names.contains(name)) transfers.missing.push_back(str("nobody wants '", name, "'"));
   }
-  // Ranks that lack the same say so once.
+  // Reports equal faults of several ranks once.
   std::vector<std::string> missing;
   for (std::string& phrase : transfers.missing) {
     if (std::find(missing.begin(), missing.end(), phrase) == missing.end())
@@ -229,7 +229,7 @@ at::Tensor ShardDirectory::full(const std::string& name, std::optional<int> root
 
 void ShardDirectory::move(const std::vector<Transfer>& transfers, std::span<Shard> wanted) const {
   const at::NoGradGuard no_grad;
-  // Whole rounds where nothing leaves its rank need no message.
+  // Local copies need no message.
   std::vector<Transfer> far;
   for (const Transfer& transfer : transfers) {
     if (transfer.from->rank != transfer.to) {
@@ -239,7 +239,7 @@ void ShardDirectory::move(const std::vector<Transfer>& transfers, std::span<Shar
           .copy_(view_of(held_[transfer.from->number], transfer.box));
     }
   }
-  // Tensor by tensor, so that ranks that want the same get it in one round.
+  // Sorts by tensor, so that ranks that want the same tensor get it in one round.
   std::stable_sort(far.begin(), far.end(),
                    [](const Transfer& a, const Transfer& b) { return a.from->tensor < b.from->tensor; });
   for (std::size_t begin = 0; begin < far.size();) {
@@ -267,7 +267,7 @@ void ShardDirectory::move_round(std::span<const Transfer> round, std::span<Shard
   const auto total = [](const std::vector<std::int64_t>& bytes) {
     return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   };
-  // The next transfer between two ranks in a buffer, as a tensor of the shape and dtype of its box.
+  // Returns the next transfer between two ranks in a buffer, as a tensor with the shape and dtype of its box.
   const auto next = [](const at::Tensor& buffer, std::int64_t& begin, const Transfer& transfer) {
     const std::int64_t bytes =
         transfer.box.elements() * static_cast<std::int64_t>(c10::elementSize(transfer.from->dtype));

@@ -13,55 +13,58 @@
 
 namespace rondo {
 
-// Which rank of a group holds which shards, and how they move: for each wanted shard the overlaps with those
-// that there are. It knows nothing of strategies, so the ranks that hold and those that want may be others,
-// in any number, and a rank may hold nothing of a tensor. One thread uses an object.
+// A directory of the shards that the ranks of a group hold. It moves shards: for each wanted shard, the
+// overlaps with held shards. It does not depend on strategies. So holders and receivers may be any ranks in
+// any number, and a rank may hold nothing of a tensor. An object is used by one thread.
 class ShardDirectory {
  public:
-  // `held` is what this rank gives, and stays as it is while the object lives. An empty handle of a group is
-  // this process alone. Collective. Throws UsageError on all ranks, naming the shards, for one that cannot be
-  // (fault_of) and for tensors of one name whose full shapes differ.
+  // `held` are this rank's shards; they must not change while the object lives. An empty group is this
+  // process alone. Collective. Throws UsageError on all ranks, naming the shards, for an invalid shard
+  // (fault_of) and for tensors of one name with different full shapes.
   ShardDirectory(std::vector<Shard> held, Group group);
 
-  // Of all tensors, in the order in which the ranks name them, rank 0 first. The same on all ranks.
+  // Returns the names of all tensors, in the order of the ranks' lists, rank 0 first. The same on all ranks.
   const std::vector<std::string>& names() const { return names_; }
-  // Address and dtype of some shard of it. Throws UsageError for a name that no rank has.
+  // Returns the address of some shard of a tensor. Throws UsageError for a name that no rank has.
   const Shard& sample(const std::string& name) const { return entry(name).address; }
-  at::ScalarType dtype(const std::string& name) const { return entry(name).dtype; }  // likewise
+  at::ScalarType dtype(const std::string& name) const {
+    return entry(name).dtype;
+  }  // dtype of that shard;
+     // throws likewise
 
-  // Addresses of the shards of which only `ranks` hold some elements, each once. The same on all ranks.
+  // Returns addresses of shards with elements that only `ranks` hold, each once. The same on all ranks.
   std::vector<Shard> held_only_by(const std::vector<int>& ranks) const;
 
-  // Numbers, in the list given, of the shards that this rank writes so that all ranks together write every
-  // address once: of ranks that hold the same one it is the one with the fewest bytes so far.
+  // Returns the indices in `held` of the shards that this rank writes, so that all ranks together write every
+  // address once. Among ranks that hold the same shard, the one with the fewest bytes so far writes it.
   std::vector<std::size_t> to_write() const;
 
-  // Copies into every wanted shard's `local` what it is the address of, of the own shards where they have it,
-  // else of the copies with the lowest `replica`. Values are converted to the dtype of `local`. Every rank
-  // gives its own list, perhaps an empty one. Collective. Where something does not fit nothing is changed,
-  // and the result has one phrase for each such thing, the same on all ranks: elements that no rank holds,
-  // and with `exact` tensors that no rank wants.
+  // Copies values into `local` of every wanted shard: from this rank's shards if they have them, otherwise
+  // from the copies with the lowest `replica`. Converts values to the dtype of `local`. Every rank passes its
+  // own list, which may be empty. Collective. On an error nothing changes, and the result has one phrase for
+  // each fault, the same on all ranks: elements that no rank holds and, with `exact`, tensors that no rank
+  // wants.
   std::vector<std::string> fetch(std::span<Shard> wanted, bool exact = false) const;
 
-  // The full tensor on rank `root`, an undefined one elsewhere; without `root` on every rank. It is the
-  // rank's own where all of it is there. Collective. Throws UsageError on all ranks for elements that no rank
-  // holds, and for a name as sample() does.
+  // Returns the full tensor on rank `root` and an undefined one elsewhere; without `root` on every rank.
+  // Returns the rank's own tensor if it holds all of it. Collective. Throws UsageError on all ranks for
+  // elements that no rank holds, and for an unknown name.
   at::Tensor full(const std::string& name, std::optional<int> root = {}) const;
 
  private:
-  // A shard of a rank: its address, without the values.
+  // A shard of a rank: its address without values.
   struct Entry {
     Shard address;
     at::ScalarType dtype = at::kFloat;
     int rank = 0;
-    std::size_t number = 0;  // in the rank's list
-    std::size_t tensor = 0;  // in names_
+    std::size_t number = 0;  // index in the rank's list
+    std::size_t tensor = 0;  // index in names_
   };
-  // One box on its way from a held shard to a wanted one.
+  // One box to move from a held shard to a wanted one.
   struct Transfer {
     const Entry* from;
-    int to;              // rank
-    std::size_t wanted;  // number in that rank's list
+    int to;              // receiving rank
+    std::size_t wanted;  // index in that rank's list
     Box box;
     std::int64_t bytes() const;
   };

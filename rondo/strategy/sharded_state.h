@@ -12,29 +12,31 @@
 
 namespace rondo {
 
-// What this process has of the state of a training, by name and address: what checkpoints write, and what
-// moves to other ranks, numbers of ranks and strategies (ShardDirectory). The tensors are the training's own.
+// This process's part of the state of a training, by name and address. Checkpoints write it, and
+// ShardDirectory moves it to other ranks, numbers of ranks and strategies. The tensors are the training's
+// own.
 struct ShardedState {
-  std::vector<Shard> model = {};        // parameters as the optimizer changes them, then buffers
-  std::vector<Shard> full_copies = {};  // full parameters that are here besides, of the same values
-  std::vector<Shard> optimizer = {};    // "optimizer/PARAMETER/exp_avg", where the parameter's shard is
-  // The optimizer's type, the options and parameters of its groups, counters by parameter: the same on all
+  std::vector<Shard> model = {};        // parameters as the optimizer updates them, then buffers
+  std::vector<Shard> full_copies = {};  // additional full parameters on this rank, with the same values
+  std::vector<Shard> optimizer = {};    // "optimizer/PARAMETER/exp_avg", sharded as the parameter
+  // Type of the optimizer, options and parameters of its groups, counters by parameter: the same on all
   // ranks. Null without an optimizer.
   nlohmann::json optimizer_description = nullptr;
 };
 
-// What a rank's optimizer changes: parts().shards(), or `masters` of them. `masters` may be null, and is of
-// model.module() otherwise. Current after model.parts().flush().
+// Returns the shards that a rank's optimizer updates: parts().shards(), or their `masters`. `masters` may be
+// null; otherwise they are the master weights of model.module(). Current after model.parts().flush().
 std::vector<Shard> optimized_shards(PreparedModel& model, const MasterWeights* masters);
 
-// The state of a prepared model as it is now. `optimizer` was made of model.module(), or of `masters`; both
-// may be null. Communicates nothing: call model.parts().flush() before, for the state after the last step.
+// Returns the present state of a prepared model. `optimizer` was constructed from model.module() or from
+// `masters`; both may be null. Does not communicate: call model.parts().flush() first for the state after the
+// last step.
 ShardedState local_state(PreparedModel& model, torch::optim::Optimizer* optimizer,
                          const MasterWeights* masters = nullptr);
 
-// `optimizer`, of the same kind over the parameters that `shards` are of, goes on with the state that
-// `directory` has of it: each rank gets what belongs to its shards. Collective. Throws DataError naming what
-// differs, before anything is changed; `what` describes the source in it.
+// Loads the state in `directory` into `optimizer`, which is of the same kind and over the parameters of
+// `shards`: each rank gets the state of its shards. Collective. Throws DataError naming the difference before
+// anything changes; `what` describes the source in the message.
 void load_optimizer(torch::optim::Optimizer& optimizer, const std::vector<Shard>& shards,
                     const nlohmann::json& description, const ShardDirectory& directory,
                     const std::string& what);

@@ -36,7 +36,8 @@ std::vector<ModelTensor> full_state_dict(PreparedModel& model) {
   std::vector<ModelTensor> state;
   for (const Shard& shard : own.model) state.push_back({shard.name, shard.local.detach()});
   if (!model.parts().optimizes_shards()) return state;
-  // Copies in memory that ranks share would change under the reader when another rank goes on.
+  // Excludes copies in memory that ranks share: they would change during the read when another rank
+  // continues.
   if (!model.parts().shares_memory())
     std::move(own.full_copies.begin(), own.full_copies.end(), std::back_inserter(own.model));
   const ShardDirectory directory(std::move(own.model), model.parts().group());

@@ -4,12 +4,13 @@
 
 namespace rondo {
 
-// What replicas tell each other about a step, besides its gradients; added up over them.
+// Sums over replicas about a step, besides gradients.
 struct StepTotals {
   double loss = 0;               // summed over the predictions
-  std::int64_t predictions = 0;  // that the loss counts
-  std::int64_t samples = 0;      // of all batches of the window
-  bool stop = false;             // a replica was asked to stop after this step; of the sum: any of them was
+  std::int64_t predictions = 0;  // number of predictions in the loss
+  std::int64_t samples = 0;      // samples of all batches of the window
+  bool stop = false;             // whether a replica was asked to stop after this step; in the sum: any
+                                 // replica
 };
 
 }  // namespace rondo

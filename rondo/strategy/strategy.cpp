@@ -16,13 +16,13 @@ namespace {
 
 thread_local Strategy* current_strategy = nullptr;
 
-// The strategies that override rebuild().
+// Strategies that override rebuild().
 constexpr const char* kRebuilt =
     "ddp, tpu, one_device, zero1, zero2, zero3, zero3_keep, hsdp, planned and random";
 
 }  // namespace
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the module
+// NOLINTNEXTLINE(performance-unnecessary-value-param): overriding functions keep the module
 std::unique_ptr<PreparedModel> Strategy::prepare(std::shared_ptr<torch::nn::Module>) {
   throw UsageError(
       str("strategy ", name(),

@@ -21,106 +21,105 @@
 
 namespace rondo {
 
-// Which part of every global batch a process reads: rank `index` of `count` readers.
+// The part of every global batch that a process reads: reader `index` of `count`.
 struct InputShard {
   int index = 0;     // from 0 to count - 1
-  int count = 1;     // readers
-  int replicas = 1;  // of this process: what it reads at a time is divided among them
+  int count = 1;     // number of readers
+  int replicas = 1;  // replicas of this process, which share its batch
 };
 
 // The place of a process among the replicas of a strategy.
 struct ReplicaPlacement {
-  // Replicas of the model whose gradients are combined in one step; the global batch is this many local
+  // Number of model replicas whose gradients are combined in one step; the global batch is this many local
   // batches.
   int num_replicas_in_sync = 1;
-  InputShard input = {};       // what this process reads
-  InputShard evaluation = {};  // the same of validation data: among the processes that evaluate together
-  // The ranks among which replicas are counted: figures of all of them add up to those of the job. All of
-  // context() unless a replica is divided among ranks; then those with the same part as this one.
+  InputShard input = {};       // shard that this process reads
+  InputShard evaluation = {};  // shard of validation data, among the processes that evaluate together
+  // Ranks that count as replicas: figures of all of them add up to those of the job. All of context(), unless
+  // a replica is divided among ranks; then those with the same part as this rank.
   Group replicas = {};
-  bool joins_batches =
-      false;  // run() calls a step once for all replicas of this process, with their joint batch
+  // Whether run() calls a step once for all replicas of this process, with their joint batch.
+  bool joins_batches = false;
 };
 
-// A process that trains at its own pace, as one of the workers of parameter servers.
+// The work of a process that trains at its own pace as a worker of parameter servers.
 struct ServerWork {
-  std::uint64_t steps_before = 0;  // that it did before it was started again
-  // Returns when all others have done their last step.
+  std::uint64_t steps_before = 0;  // steps that it did before its restart
+  // Returns when all others have finished their last step.
   std::function<void()> wait_for_others = {};
 };
 
-// How training is spread over processes and devices. Everything that differs between one process,
-// replication, sharding or parameter servers is behind this interface; the trainer knows nothing else.
-// Methods are collective (every rank calls them in the same order) unless they are const. One thread uses an
-// object.
+// A way to distribute training over processes and devices. This interface hides all differences between one
+// process, replication, sharding and parameter servers from the trainer. Methods are collective (every rank
+// calls them in the same order) unless they are const. An object is used by one thread.
 //
-// A strategy with one replica a process derives from ProcessStrategy and implements prepare(module). Others
+// A strategy with one replica per process derives from ProcessStrategy and implements prepare(module). Others
 // implement prepare(Recipe), placement() and run().
 class Strategy {
  public:
   class Scope;
 
-  // `name` as the registry knows it. Without a context nothing that needs one can be asked.
+  // `name` is the name in the registry. Without a context, calls that need one throw.
   Strategy(std::string name, std::optional<Context> context)
       : name_(std::move(name)), context_(std::move(context)) {}
   virtual ~Strategy() = default;
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
-  const std::string& name() const { return name_; }  // under which the registry knows it
-  // The context that it was made with, or that of the last rebuild(). Throws UsageError where there is none.
+  const std::string& name() const { return name_; }  // name in the registry
+  // Returns the context given to the constructor or to the last rebuild(). Throws UsageError if there is
+  // none.
   const Context& context() const;
 
   // Returns the place of this process among the replicas.
   virtual ReplicaPlacement placement() const = 0;
-  // The fields of placement().
+  // Return the fields of placement().
   int num_replicas_in_sync() const { return placement().num_replicas_in_sync; }
-  InputShard input_shard() const { return placement().input; }            // what this process reads
-  InputShard evaluation_shard() const { return placement().evaluation; }  // the same of validation data
-  Group replicas() const { return placement().replicas; }  // ranks among which they are counted
+  InputShard input_shard() const { return placement().input; }            // shard that this process reads
+  InputShard evaluation_shard() const { return placement().evaluation; }  // shard of validation data
+  Group replicas() const { return placement().replicas; }                 // ranks that count as replicas
 
-  // Takes charge of the model that `recipe` makes: afterwards all replicas hold the same parameters and
-  // buffers (those of rank 0's first), and steps are taken as Training says. Throws MismatchError naming the
-  // first parameter whose shape or dtype differs between ranks.
+  // Prepares the model that `recipe` creates. Afterwards all replicas have the parameters and buffers of rank
+  // 0's first replica, and Training runs the steps. Throws MismatchError naming the first parameter whose
+  // shape or dtype differs between ranks.
   virtual std::unique_ptr<Training> prepare(const Recipe& recipe) = 0;
 
-  // For a loop of one's own around one replica: takes charge of `module`, and gradients are combined as
-  // PreparedModel says. Call before the optimizer is made. Throws UsageError for a strategy that has not one
-  // whole loop a process, MismatchError as above.
+  // Prepares `module` for a custom loop around one replica; PreparedModel describes how gradients are
+  // combined. Call it before the optimizer is constructed. Throws UsageError if the strategy does not run one
+  // whole loop per process, and MismatchError as above.
   virtual std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module);
 
-  // The strategy goes on in another world: other ranks, another number of them. What it prepared before is
-  // not changed: see Training::rebuild(), which calls this. Throws UsageError, and stays as it was, for a
-  // world that its options do not fit, and for a strategy that cannot.
+  // Moves the strategy to another world: other ranks or another number of them. Models prepared before do not
+  // change: see Training::rebuild(), which calls this. Throws UsageError, without changes, if the strategy
+  // does not support it or its options do not fit the world.
   virtual void rebuild(const Context& context);
 
-  // Returns this process's work for parameter servers that hold the weights; null for other strategies.
+  // Returns this process's work if parameter servers hold the weights; null for other strategies.
   virtual const ServerWork* server_work() const { return nullptr; }
   bool is_served() const { return server_work() != nullptr; }  // whether servers hold the weights
   // Returns ServerWork::steps_before, after prepare(); 0 for other strategies.
   std::uint64_t steps_before() const { return is_served() ? server_work()->steps_before : 0; }
-  // Waits until all other workers of servers have done their last step; returns at once for other strategies.
-  // Not collective: for the worker that has something to do then, as the last validation.
+  // Blocks until all other workers of servers have finished their last step; returns at once for other
+  // strategies. Not collective: for a worker with work left at the end, such as the last validation.
   void wait_for_others() const {
     if (is_served() && server_work()->wait_for_others) server_work()->wait_for_others();
   }
 
-  // For prepare() from now on: the strategy itself casts by this policy, and keeps the weights that the
-  // optimizer changes in the dtype of the model that it is given. False, and nothing happens, for a strategy
-  // that cannot. Throws UsageError when it has another policy already.
+  // Makes later calls of prepare() cast by this policy and keep the weights that the optimizer updates in the
+  // dtype of the given model. Returns false, without effect, if the strategy does not support it. Throws
+  // UsageError if it already has another policy.
   virtual bool set_mixed_precision(const MixedPrecisionPolicy& /*policy*/) { return false; }
 
-  // Calls `step` once for each replica of this process with the replica's number among
-  // num_replicas_in_sync(), in a ReplicaContext. Replicas of one process run at the same time, and whatever a
-  // Training of this strategy gives inside is that of the calling replica. An exception is thrown on with the
-  // replica's number.
+  // Calls `step` once for each replica of this process with the replica's index among num_replicas_in_sync(),
+  // in a ReplicaContext. Replicas of one process run concurrently; inside, members of this strategy's
+  // Training refer to the calling replica. Rethrows an exception with the replica's index.
   virtual ReplicaValue run(const std::function<at::Tensor(int replica)>& step) = 0;
-  // The same with inputs[i] for the i-th replica of this process, as DistributedDataset gives them.
+  // Calls `step` with inputs[i] for the i-th replica of this process, as DistributedDataset returns them.
   ReplicaValue run(const std::function<at::Tensor(const Batch&)>& step, std::span<const Batch> inputs);
 
   // Combines `value` over all replicas; every rank gets the result. Without `axis` tensors of one shape are
-  // combined element by element. With `axis` that dimension is reduced as well, its length may differ between
-  // replicas (a last, smaller batch), and AVG divides by the true number of elements. Operations with axis:
+  // combined element by element. With `axis` that dimension is reduced too. Its length may differ between
+  // replicas (a smaller last batch), and AVG divides by the true number of elements. Operations with axis:
   // SUM, AVG, MIN, MAX.
   at::Tensor reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t> axis = {});
 
@@ -128,12 +127,13 @@ class Strategy {
   // them.
   at::Tensor gather(const ReplicaValue& value, std::int64_t axis);
 
-  // The tensors of `value` that are on this process, in replica order.
+  // Returns the tensors of `value` on this process, in replica order.
   std::vector<at::Tensor> local_results(const ReplicaValue& value) const { return value.tensors(); }
 
-  // Batches for the replicas: of a data set in memory, of files, or of what a function makes for each input
-  // pipeline. Samples are divided among processes as options.shard says. Collective. Throw UsageError for a
-  // global batch that replicas do not divide, and for sharding by file with fewer files than processes.
+  // Returns batches for the replicas: of a data set in memory, of files, or of a function that creates the
+  // input of each pipeline. options.shard divides samples among processes. Collective. Throws UsageError if
+  // the number of replicas does not divide the global batch, and for sharding by file with fewer files than
+  // processes.
   std::unique_ptr<DistributedDataset> distribute(std::shared_ptr<const Dataset> data,
                                                  const DistributeOptions& options);
   // Likewise.
@@ -142,21 +142,21 @@ class Strategy {
   std::unique_ptr<DistributedDataset> distribute(
       const std::function<PipelineInput(const InputContext&)>& input);
 
-  // Makes this the strategy that Strategy::current() returns on this thread, for as long as the result lives.
+  // Makes this the strategy that Strategy::current() returns on this thread while the result lives.
   [[nodiscard]] Scope scope();
-  // The innermost scope's strategy on this thread, or null.
+  // Returns the innermost scope's strategy on this thread, or null.
   static Strategy* current();
-  // The same, or the default strategy outside of every scope.
+  // Returns current(), or the default strategy outside every scope.
   static Strategy& current_or_default();
 
  protected:
-  // For rebuild() of strategies that can go on in another world.
+  // Sets the context, for rebuild() of strategies that support another world.
   void set_context(const Context& context) { context_ = context; }
 
  private:
   friend class StrategyReference;
 
-  // Throws UsageError for a value that has not a tensor for each call that run() makes in this process.
+  // Throws UsageError if the value does not have one tensor for each call of run() in this process.
   static const std::vector<at::Tensor>& checked(const ReplicaValue& value, const ReplicaPlacement& placement,
                                                 const std::string& name);
 
@@ -165,7 +165,7 @@ class Strategy {
   std::shared_ptr<const void> lifetime_ = std::make_shared<const char>();  // expires with the strategy
 };
 
-// What Strategy::scope() gives: ends it when it ends. Not to be moved to another thread.
+// The result of Strategy::scope(), whose end ends the scope. It must stay on its thread.
 class Strategy::Scope {
  public:
   explicit Scope(Strategy* strategy);  // null: no strategy is current

@@ -4,9 +4,8 @@
 
 namespace rondo {
 
-// While it lives every parameter of a prepared model is whole on every rank, whatever its strategy: to read
-// weights, to export them, to change them. Collective in construction, and where it writes in write_back().
-// Not during a training step.
+// A scope in which every parameter of a prepared model is whole on every rank, under any strategy: to read,
+// export or change weights. The constructor and write_back() are collective. Not during a training step.
 //
 //   {
 //     const rondo::SummonFullParams full(*prepared);
@@ -19,9 +18,9 @@ class [[nodiscard]] SummonFullParams {
   SummonFullParams(const SummonFullParams&) = delete;
   SummonFullParams& operator=(const SummonFullParams&) = delete;
 
-  // The values were changed, in the same way on all ranks: training goes on with them. Without this call
-  // changes are lost where parameters are sharded. Ranks of one host may share the memory of parameters: let
-  // all have read (a barrier) before any of them changes it.
+  // Keeps values that were changed in the same way on all ranks: training continues with them. Without this
+  // call changes to sharded parameters are lost. Ranks of one host may share the memory of parameters:
+  // synchronise (a barrier) after all have read and before any changes them.
   void write_back() const { model_.parts().reload_shards(); }
 
  private:

@@ -102,7 +102,7 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
     batches.push_back(prepared_->division().own_part(batch));
     predictions += loss_.predictions(batch.targets, batch.samples);
   }
-  // A loss that counts no predictions is a mean over each rank's part, and those are of one size.
+  // A loss that does not count predictions is a mean over each rank's part; these parts have one size.
   const int ranks = loss_.counts_predictions() ? prepared_->division().ranks_of_sequence() : 1;
   optimizer().zero_grad();
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
@@ -115,7 +115,8 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
          .synchronise = last,
          .gradients_are_read = settings.clip_norm > 0 || needs_norms_ || precision_.reads_gradients(),
          .optimizer = optimizer_.get()});
-    // The gradient of the window is the mean over its predictions, so each batch counts by its share of them.
+    // The gradient of the window is the mean over its predictions, so each batch is weighted by its share of
+    // them.
     const bool whole = (batches.size() == 1 && ranks == 1) || predictions == 0;
     const double share = whole
                              ? 1.0
@@ -135,8 +136,8 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
     if (last) {
       result.totals.stop = settings.stop_requested && settings.stop_requested();
       prepared_->announce(result.totals);
-      // After the forward pass, in which some strategies still do the step before, and before the backward
-      // pass, in which others begin this one.
+      // After the forward pass, in which some strategies complete the previous step, and before the backward
+      // pass, in which others start this one.
       if (settings.learning_rate) rates_.set(*optimizer_, *settings.learning_rate);
     }
     precision_.scale(whole ? loss.mean : loss.mean * share).backward();

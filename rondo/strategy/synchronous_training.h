@@ -9,12 +9,12 @@
 
 namespace rondo {
 
-// The training of strategies with one replica a process, whose gradients are combined in every step. What
-// differs between them is their PreparedModel: how gradients are combined, and what of the model is where.
+// The training of strategies with one replica per process whose gradients are combined in every step. These
+// strategies differ in their PreparedModel: in combining gradients and in placing parts of the model.
 class SynchronousTraining final : public Training {
  public:
-  // `strategy` must outlive the object; compile() and rebuild() throw UsageError after its end. Throws
-  // UsageError for a precision that cannot be, or not with this strategy.
+  // `strategy` must outlive the object; later calls of compile() and rebuild() throw UsageError. Throws
+  // UsageError for an invalid precision, or one that the strategy does not support.
   SynchronousTraining(Strategy& strategy, const Recipe& recipe);
 
   void compile(OptimizerFactory optimizer, LossFunction loss) override;
@@ -25,14 +25,14 @@ class SynchronousTraining final : public Training {
   Tensors forward(const Batch& batch) override;
   const Model& model() const override { return model_; }
   torch::optim::Optimizer& optimizer() override;
-  bool is_compiled() const { return optimizer_ != nullptr; }  // whether optimizer() has one
+  bool is_compiled() const { return optimizer_ != nullptr; }  // whether optimizer() is available
   TrainingPrecision& precision() override { return precision_; }
   PreparedModel& prepared() override { return *prepared_; }
 
  private:
   Loss loss_of(const Batch& batch);
 
-  // rebuild() in steps; `model` and `optimizer` are what this rank has of the newest state.
+  // Parts of rebuild(); `model` and `optimizer` are this rank's part of the newest state.
   void prepare_anew(const Context& context);
   void take_state(std::vector<Shard> model, std::vector<Shard> optimizer, const nlohmann::json& description);
 
@@ -42,17 +42,17 @@ class SynchronousTraining final : public Training {
   Model model_;
   std::unique_ptr<PreparedModel> prepared_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  OptimizerFactory factory_;  // of optimizer_; empty before compile()
-  // Of the module. The optimizer may have some of them only: gradients of the others would add up over the
-  // steps. To ask the module in every step would take ten microseconds.
+  OptimizerFactory factory_;  // factory of optimizer_; empty before compile()
+  // All parameters of the module. The optimizer may have only some of them, and gradients of the others would
+  // accumulate over steps. Listing them in every step would take 10 us.
   std::vector<at::Tensor> parameters_;
   GroupRates rates_;
   LossFunction loss_;
-  bool needs_norms_ = false;  // the optimizer looks at norms that ranks add up
-  std::int64_t steps_ = 0;    // whose updates are in the weights
-  // Until rebuild(): what ranks that leave have given, and in full_copies what this rank has of the model.
+  bool needs_norms_ = false;  // whether the optimizer reads norms that ranks sum
+  std::int64_t steps_ = 0;    // number of steps whose updates are in the weights
+  // State between hand_over() and rebuild(): from leaving ranks and, in full_copies, this rank's own model.
   ShardedState handed_over_;
-  std::string lost_;  // why no step can be done: part of the state is on no rank
+  std::string lost_;  // reason why no step is possible: part of the state is on no rank
 };
 
 }  // namespace rondo

@@ -15,7 +15,7 @@
 #include "rondo/strategy/own_parameters.h"
 #include "rondo/strategy/synchronous_training.h"
 
-// A training in another world: from the ranks that hold its state to those that go on.
+// Moves a training to another world: from the ranks that hold its state to those that continue.
 namespace rondo {
 namespace {
 
@@ -23,8 +23,8 @@ void append(std::vector<Shard>& to, std::vector<Shard> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-// What of the model stays as it is when its own tensors get other memory, and the ranks whose memory it lies
-// in go.
+// Returns the part of the model that stays valid when its own tensors get new memory and ranks that share
+// their memory exit.
 std::vector<Shard> kept_model(ShardedState state, ModelParts& parts) {
   const bool copies = parts.shares_memory();
   if (!copies) append(state.model, std::move(state.full_copies));
@@ -32,7 +32,7 @@ std::vector<Shard> kept_model(ShardedState state, ModelParts& parts) {
   return std::move(state.model);
 }
 
-// Normalisations over all ranks go on over those of the new world.
+// Gives normalisations over all ranks a group of the new world.
 void renew_groups(torch::nn::Module& model, const Context& context) {
   Group group;
   for (const auto& [name, module] : modules_of(model)) {
@@ -43,10 +43,10 @@ void renew_groups(torch::nn::Module& model, const Context& context) {
   }
 }
 
-// What a rank says of itself before state moves.
+// Description of a rank's state before it is moved.
 struct Holder {
-  std::int64_t steps = -1;  // -1: it has nothing to give
-  int world_size = 0;       // of its last world
+  std::int64_t steps = -1;  // -1: no valid state
+  int world_size = 0;       // size of its last world
   auto operator<=>(const Holder&) const = default;
 };
 
@@ -91,7 +91,7 @@ void SynchronousTraining::hand_over(const std::vector<int>& leaving) {
   };
   handed_over_.model = take_over(handed_over_.full_copies);
   handed_over_.optimizer = take_over(std::move(optimizer));
-  // What is kept here may have been memory of a rank that goes now.
+  // Waits, because kept state may come from memory of a leaving rank.
   barrier(world);
 }
 
@@ -108,7 +108,7 @@ int SynchronousTraining::rebuild(const Context& context) {
   append(optimizer, std::move(handed_over_.optimizer));
   std::vector<Shard> model = std::move(handed_over_.full_copies);
   if (model.empty()) model = kept_model(std::move(held), prepared_->parts());
-  // The new world's rank 0 gives its buffers to all before the state moves.
+  // Buffers are current in the prepared model: the new world's rank 0 has broadcast them.
   for (const ModelTensor& buffer : prepared_->parts().buffers()) {
     for (Shard& shard : model) {
       if (shard.name == buffer.name) shard.local = buffer.tensor.clone();
@@ -117,7 +117,7 @@ int SynchronousTraining::rebuild(const Context& context) {
   append(model, std::move(handed_over_.model));
   handed_over_ = {};
 
-  // Nobody gives up what others may read before all have kept what they need.
+  // Gathers before any rank releases memory that others may read.
   std::vector<Holder> holders;
   for (const nlohmann::json& rank : all_gather_object({mine.steps, mine.world_size}, context.world()))
     holders.push_back({rank.at(0), rank.at(1)});

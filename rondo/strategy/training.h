@@ -18,97 +18,98 @@
 
 namespace rondo {
 
-// What this process does in a step, in this order; forward and backward once for each batch of the window.
-// What happens between backward and optimizer is waiting for gradients.
+// Phases of this process in a step, in this order; forward and backward once for each batch of the window.
+// `waiting` is the time between backward and optimizer, for gradients.
 enum class StepPhase { forward, backward, waiting, optimizer, end };
 
-// What a step is told.
+// Settings of a step.
 struct StepSettings {
-  std::uint64_t seed = 0;  // of the training: what SampleDropout draws with
+  std::uint64_t seed = 0;  // seed of the training, for SampleDropout
   std::int64_t step = 0;   // optimizer steps done before
-  // Of the first parameter group; others keep their proportion to it. Empty leaves all as they are.
+  // Learning rate of the first parameter group; others keep their proportion to it. Empty: no change.
   std::optional<double> learning_rate = {};
-  double clip_norm = 0;  // gradients are scaled down to this L2 norm over all parameters; 0 is never
-  // Asked before the last backward pass: whether this process was asked to stop. May be empty.
+  double clip_norm = 0;  // limit of the gradients' L2 norm over all parameters; 0: no clipping
+  // Returns whether this process was asked to stop; called before the last backward pass. May be empty.
   std::function<bool()> stop_requested = {};
-  std::function<void(StepPhase)> on_phase = {};  // told as each begins; may be empty
+  std::function<void(StepPhase)> on_phase = {};  // called as each phase begins; may be empty
 };
 
-// Of a step, the same on all ranks.
+// The result of a step, the same on all ranks.
 struct StepResult {
-  StepTotals totals;                         // over all replicas
-  std::optional<double> gradient_norm = {};  // L2, before clipping; empty where nothing is clipped
-  std::optional<double> loss_scale = {};     // that gradients were computed with; empty without one
-  bool skipped = false;                      // a gradient was not finite, so the weights stay
+  StepTotals totals;                         // sums over all replicas
+  std::optional<double> gradient_norm = {};  // L2, before clipping; empty without clipping
+  std::optional<double> loss_scale = {};     // scale of these gradients; empty without a scaler
+  bool skipped = false;                      // whether a non-finite gradient left the weights unchanged
 };
 
-// The replicas of a process.
+// Properties of a process's replicas.
 struct ProcessReplicas {
-  int concurrent_forwards =
-      1;  // forward passes that Strategy::run() can make at the same time, one each call
-  // The largest memory of each replica so far, in bytes, where the process tracks its memory; empty for a
-  // process that is a replica itself.
+  // number of forward passes that Strategy::run() can make concurrently, one in each call
+  int concurrent_forwards = 1;
+  // Peak memory of each replica so far, in bytes, if the process tracks its memory; empty for a process that
+  // is a replica itself.
   std::vector<std::uint64_t> peak_bytes = {};
 };
 
-// A model in training, however it is spread over processes and devices. Methods are collective (all ranks
-// call them in the same order) unless they are const. One thread uses an object.
+// A model in training, distributed in any way over processes and devices. Methods are collective (all ranks
+// call them in the same order) unless they are const. An object is used by one thread.
 class Training {
  public:
   virtual ~Training() = default;
 
-  // Makes the optimizer, and sets what train_step() minimises. Before the first step; again to go on with
-  // another optimizer.
+  // Constructs the optimizer, and sets the loss that train_step() minimises. Call it before the first step,
+  // and again to change the optimizer.
   virtual void compile(OptimizerFactory optimizer, LossFunction loss) = 0;
 
-  // One optimizer step: forward, loss and backward of each batch of `window`, communication, clipping,
+  // Runs one optimizer step: forward, loss and backward of each batch of `window`, communication, clipping,
   // update. The gradient is that of the mean loss over the predictions of all batches of all replicas.
-  // Batches without samples stand in where a replica has run out of data. All ranks have windows of one
-  // length. Throws UsageError when the model, the loss function and the batch do not fit each other,
-  // CommunicationError when a rank is lost.
+  // Replicas without data use batches without samples. All ranks have windows of the same length. Throws
+  // UsageError if the model, the loss function and the batch do not fit each other, and CommunicationError if
+  // a rank is lost.
   virtual StepResult train_step(std::span<const Batch> window, const StepSettings& settings) = 0;
 
-  // The model's outputs, for evaluation and prediction. As PreparedModel::parts() was made ready for it:
-  // collective or not.
+  // Returns the model's outputs, for evaluation and prediction. Collective or not, as PreparedModel::parts()
+  // was prepared for it.
   virtual Tensors forward(const Batch& batch) = 0;
 
-  // Returns facts about this process's replicas.
+  // Returns properties of this process's replicas.
   virtual ProcessReplicas process_replicas() const { return {}; }
   std::vector<std::uint64_t> replica_peak_bytes() const { return process_replicas().peak_bytes; }  // likewise
 
-  // Returns what this process has of parameters, buffers and what the optimizer remembers, after the last
-  // step. Collective.
+  // Returns this process's part of parameters, buffers and optimizer state after the last step. Collective.
   ShardedState state();
-  // State was written into model() and optimizer() from outside, or into the shards of state(), on all ranks,
-  // for example a checkpoint of `steps` optimizer steps: training goes on with it. Collective.
+  // Continues with state that was written on all ranks into model() and optimizer(), or into the shards of
+  // state(): for example a checkpoint of `steps` optimizer steps. Collective.
   virtual void state_loaded(std::int64_t steps);
 
-  // The ranks `leaving` of the present world, which will not be in the next one, give what only they hold of
-  // the state to those that stay, who keep it until rebuild(). Between steps; collective in the present
-  // world, with the same list on all ranks. Throws UsageError for a list that is not of its ranks or leaves
-  // nobody, and for a training that cannot be rebuilt.
+  // Sends state that only the ranks `leaving` of the present world hold to staying ranks, which keep it until
+  // rebuild(). The leaving ranks are not in the next world. Call it between steps; collective in the present
+  // world, with the same list on all ranks. Throws UsageError for a list with other ranks or all ranks, and
+  // for a training that does not support rebuild().
   virtual void hand_over(const std::vector<int>& leaving);
-  // A new membership epoch: training goes on among the ranks of `context`, others and more or fewer of them
-  // than before, between steps. Collective in the new world. A process that joins has prepared the same
-  // recipe in a world of its own.
+  // Starts a new membership epoch: training continues among the ranks of `context`, which may be others, more
+  // or fewer than before. Call it between steps. Collective in the new world. A joining process has prepared
+  // the same recipe in a world of its own.
   //
-  // The state that counts is the newest, by optimizer steps, and of equal ones that of the largest world;
-  // ranks that are behind, or whose last step was still waiting for gradients, take it from the others.
-  // Parameters, buffers and the optimizer's state move; what communication remembers (error feedback) and
-  // the random generators begin anew. Returns a rank that had the newest state: what else is to go on,
-  // such as the position in the data, is there. Throws UsageError before anything changes for a world that
-  // the strategy's options do not fit, MismatchError for ranks with different models, DataError on all ranks
-  // when the only holders of a part of the state have left without hand_over(): it names the first such
-  // elements, and the training, which is rebuilt, refuses to step until state_loaded().
+  // The newest state, by optimizer steps, is used; ties go to the largest world. Ranks that are behind, or
+  // whose last step still waited for gradients, receive it from others. Parameters, buffers and the
+  // optimizer's state are moved; communication state (error feedback) and random generators are reset.
+  // Returns a rank that had the newest state; other state to continue from, such as the position in the data,
+  // is there.
+  //
+  // Throws UsageError before anything changes if the strategy's options do not fit the world, and
+  // MismatchError for ranks with different models. Throws DataError on all ranks if all holders of a part of
+  // the state have left without hand_over(), naming the first such elements. The training is rebuilt then,
+  // but does not step until state_loaded().
   virtual int rebuild(const Context& context);
 
-  virtual const Model& model() const = 0;  // of this process, or its first one
-  // What optimises this process's parameters. After compile().
+  virtual const Model& model() const = 0;  // model of this process's first or only replica
+  // Returns the optimizer of this process's parameters. Call it after compile().
   virtual torch::optim::Optimizer& optimizer() = 0;
-  // Returns the rate of the optimizer's first parameter group that has one.
+  // Returns the rate of the first parameter group whose rate is not zero; 0 if all are zero.
   double learning_rate() { return rate_of(optimizer()); }
-  virtual TrainingPrecision& precision() = 0;  // what is computed in which dtype
-  // What this process's replica has of the model, and how it communicates.
+  virtual TrainingPrecision& precision() = 0;  // mixed precision of the training
+  // Returns this process's replica of the model with its communication.
   virtual PreparedModel& prepared() = 0;
 };
 

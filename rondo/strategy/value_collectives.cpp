@@ -12,7 +12,7 @@
 namespace rondo {
 namespace {
 
-// The value that changes nothing when combined by `op`: what a replica with an empty axis contributes.
+// Returns the neutral element of `op`, the contribution of a replica with an empty axis.
 at::Scalar neutral_element(ReduceOp op, at::ScalarType dtype) {
   if (op == ReduceOp::SUM || op == ReduceOp::AVG) return 0;
   return AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "neutral_element", [&] {
@@ -50,7 +50,7 @@ std::int64_t checked_axis(const at::Tensor& value, std::int64_t axis) {
 
 int ranks_of(const Group& group) { return group.member() ? group.size() : 1; }
 
-// What an all-reduce computes; AVG divides afterwards by the number of all.
+// Returns the operation of the all-reduce; AVG divides afterwards by the total count.
 ReduceOp without_division(ReduceOp op) { return op == ReduceOp::AVG ? ReduceOp::SUM : op; }
 
 at::Tensor combined(ReduceOp op, const at::Tensor& a, const at::Tensor& b) {
@@ -88,7 +88,7 @@ at::Tensor reduce_values(ReduceOp op, const std::vector<at::Tensor>& local, std:
       count += own.size(dimension);
       own = reduce_locally(op, own, dimension);
     }
-    // The first is copied: the all-reduce is in place.
+    // Copies the first one, because the all-reduce is in place.
     if (!result.defined()) {
       result = axis ? own : own.clone();
     } else {
@@ -119,7 +119,7 @@ at::Tensor gather_values(const std::vector<at::Tensor>& local, std::int64_t axis
   const std::int64_t dimension = checked_axis(mine, axis);
   if (ranks_of(group) == 1) return mine;
 
-  // Engines gather equal shapes, so every rank pads to the longest and the padding is cut off afterwards.
+  // Engines gather equal shapes, so every rank pads to the longest and removes the padding afterwards.
   const std::vector<at::Tensor> lengths = all_gather(at::full({1}, mine.size(dimension), at::kLong), group);
   std::int64_t longest = 0;
   for (const at::Tensor& length : lengths) longest = std::max(longest, length.item<std::int64_t>());

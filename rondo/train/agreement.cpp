@@ -74,7 +74,7 @@ bool StopAgreement::after(std::int64_t round) {
   at::Tensor said = at::tensor({requested_() ? 1.0 : 0.0, per_round}, at::kDouble);
   all_reduce(said, strategy_.context().world(), ReduceOp::MAX);
   const double* values = said.data_ptr<double>();
-  // The slowest rank's time decides, which all of them know now.
+  // The slowest rank's time, which all ranks now have, determines the interval.
   const double rounds = std::clamp(kSecondsUnheard / std::max(values[1], 1e-9), 1.0, 1e6);
   next_ = round + static_cast<std::int64_t>(rounds);
   asked_after_ = round;

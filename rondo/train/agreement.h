@@ -10,38 +10,37 @@
 
 namespace rondo {
 
-// A failure that every rank knows of. Rank 0 is the one to report it.
+// A failure that every rank has received; rank 0 reports it.
 class AgreedError : public JobError {
  public:
   using JobError::JobError;
 };
 
-// Runs `action`, which must not communicate, and tells all ranks how it went; returns when it went well on
-// all of them. Otherwise throws AgreedError on every rank: a message that several ranks share appears once,
-// others with their rank. Collective; an error of communication is thrown as it is.
+// Runs `action`, which must not communicate, and exchanges the outcome between ranks. Returns if it succeeded
+// on all of them. Otherwise throws AgreedError on every rank: messages that several ranks share appear once,
+// others with their rank. Collective; communication errors propagate unchanged.
 void run_agreed(const Context& context, const std::function<void()>& action);
 
-// Whether all ranks are to stop, because one of them was asked to: by one small reduction. Collective.
-// Without `requested` (then on all ranks) never, and nothing is sent.
+// Returns whether any rank was asked to stop, by one small reduction. Collective. Returns false without
+// communication if `requested` is empty (on all ranks).
 bool stop_on_any(Strategy& strategy, const std::function<bool()>& requested);
 
-// The same for rounds of work that all ranks do at the same time. Ranks ask each other after as many rounds
-// as fit into a quarter of a second on the slowest of them, so that a request is heard soon and costs
-// nothing.
+// An agreement on requests to stop for rounds of work that all ranks do concurrently. Ranks communicate once
+// in as many rounds as the slowest rank does in 0.25 s, so that requests take effect soon at negligible cost.
 class StopAgreement {
  public:
-  // `requested` outlives the object; it is empty on all ranks or none.
+  // `requested` must outlive the object; it is empty on all ranks or none.
   StopAgreement(Strategy& strategy, const std::function<bool()>& requested);
 
-  // After the work of round 0, 1, ...: whether it was the last one. Collective.
+  // Returns, after round 0, 1, ..., whether it was the last one. Collective.
   bool after(std::int64_t round);
 
  private:
   Strategy& strategy_;
   const std::function<bool()>& requested_;
   TimePoint asked_at_;
-  std::int64_t asked_after_ = -1;  // round
-  std::int64_t next_ = 0;          // round after which ranks ask again, the same on all of them
+  std::int64_t asked_after_ = -1;  // last round with communication
+  std::int64_t next_ = 0;          // next round with communication, the same on all ranks
 };
 
 }  // namespace rondo

@@ -41,10 +41,10 @@ void CallbackFailures::agree(const Context& context) {
   try {
     run_agreed(context, [this] { rethrow(); });
   } catch (const AgreedError& error) {
-    throw CallbackFailed(error.what(), error.exit_code(), error.mine_to_report());
+    throw CallbackFailed(error.what(), error.exit_code(), error.is_reporter());
   } catch (const CommunicationError&) {
     throw;
-  } catch (const UsageError& error) {  // of a process alone, as below
+  } catch (const UsageError& error) {  // on a single process, as below
     throw CallbackFailed(error.what(), ExitCode::usage, true);
   } catch (const std::exception& error) {
     throw CallbackFailed(error.what(), ExitCode::failed, true);

@@ -10,26 +10,27 @@
 
 namespace rondo {
 
-// What a callback threw when a checkpoint was about to be written, which was not. Whoever goes on where a
-// checkpoint cannot be written does not go on here.
+// An exception of a callback before a checkpoint, which is therefore not written. Unlike an unwritable
+// checkpoint, it ends training.
 class CallbackFailed final : public AgreedError {
  public:
   using AgreedError::AgreedError;
 };
 
-// What callbacks of one rank throw. The other ranks do not know of it and go on with what all do together, so
-// this rank does too, and the first failure is kept until they agree on it (run_agreed). One thread.
+// A collector of exceptions that callbacks throw on one rank. Other ranks do not receive them and continue,
+// so this rank continues too. The first failure is kept until the ranks agree on it (run_agreed). Used by one
+// thread.
 class CallbackFailures {
  public:
-  // Calls `hook` with each of `callbacks`, whatever the ones before have thrown. An AgreedError or a
-  // CommunicationError, which other ranks have too, is thrown at once.
+  // Calls `hook` with each of `callbacks`, regardless of earlier exceptions. Rethrows an AgreedError or a
+  // CommunicationError at once, because other ranks have it too.
   void tell(const Context& context, const std::vector<std::shared_ptr<Callback>>& callbacks,
             const std::function<void(Callback&)>& hook);
   bool any() const { return first_ != nullptr; }
   void forget() { first_ = nullptr; }
-  // Throws the first failure, with the callback's name where there are several ranks, and forgets it.
+  // Throws and clears the first failure; with several ranks the message has the callback's name.
   void rethrow();
-  // Throws CallbackFailed on all ranks when there is a failure on some. Collective.
+  // Throws CallbackFailed on all ranks if any rank has a failure. Collective.
   void agree(const Context& context);
 
  private:

@@ -18,8 +18,8 @@ constexpr int kQuestions = 16;
 
 at::Tensor time_now() { return torch::full({1}, static_cast<std::int64_t>(monotonic_ns()), at::kLong); }
 
-// Processes for which this is the same read one clock: those of one kernel, unless a container has set its
-// clock apart (time_namespaces(7)).
+// Returns a name that is the same for processes with the same clock: those of one kernel, unless a container
+// has a clock offset (time_namespaces(7)).
 std::string name_of_clock(const Context& context) {
   std::string kernel;
   try {

@@ -5,10 +5,10 @@
 
 namespace rondo {
 
-// How far rank 0's clock (monotonic_ns()) is ahead of this rank's. Ranks of one host have one clock, which
-// its first rank reads: it asks rank 0 for the time again and again, and the answer that came soonest tells,
-// half of its way back and forth being the error (Cristian, Probabilistic clock synchronization, 1989).
-// Called by all ranks at once, from the thread that communicates.
+// Measures the offset of rank 0's clock (monotonic_ns()) from this rank's. Ranks of one host share a clock,
+// which the host's first rank measures. It requests rank 0's time repeatedly and uses the fastest reply; the
+// error is half its round-trip time (Cristian, Probabilistic clock synchronization, 1989). Collective; call
+// it on the communicating thread.
 ClockReading read_clock(const Context& context);
 
 }  // namespace rondo

@@ -15,7 +15,7 @@
 namespace rondo {
 
 std::vector<CommunicationState> gather_states(const CommunicationState& own, const Group& group) {
-  // Each is a tensor that one rank has.
+  // Each state is a tensor that one rank has.
   std::vector<Shard> held;
   for (const auto& [name, tensor] : own) held.push_back(full_shard(str(group.rank(), "/", name), tensor));
   const ShardDirectory directory(std::move(held), group);
@@ -37,7 +37,8 @@ std::vector<CommunicationState> gather_states(const CommunicationState& own, con
 
 namespace {
 
-// Has all sources of a checkpoint made in the order in which they are written, whether they are or not.
+// A sequence that produces all sources of a checkpoint in the order of the file, including those that are not
+// written.
 class Procession {
  public:
   explicit Procession(CheckpointContents& contents) {
@@ -56,7 +57,7 @@ class Procession {
   void make_rest() {
     while (made_ < makes_.size()) make(made_);
   }
-  // A source threw: the ranks are not together any more.
+  // Returns whether a source threw: the ranks are no longer in step.
   bool broken() const { return making_; }
 
  private:
@@ -114,7 +115,7 @@ void save_together(const Context& context, const std::filesystem::path& root, st
     if (sources->broken()) throw;
     failure = std::current_exception();
   }
-  // The others', or what a full disk has left over.
+  // Produces the other ranks' sources, or those left after a full disk.
   sources->make_rest();
   run_agreed(context, [&] {
     if (failure) std::rethrow_exception(failure);

@@ -12,21 +12,20 @@
 
 namespace rondo {
 
-// On rank 0 what every rank gave, in rank order; elsewhere nothing, and nothing at all when no rank has
-// anything. Names, shapes and dtypes may differ between ranks. Collective; takes the bytes of all ranks'
-// states in memory of rank 0.
+// Returns all ranks' states on rank 0, in rank order; empty elsewhere, and if no rank has any. Names, shapes
+// and dtypes may differ between ranks. Collective; rank 0 needs memory for the states of all ranks.
 std::vector<CommunicationState> gather_states(const CommunicationState& own, const Group& group);
 
-// The state of a training on all ranks of `group` as a checkpoint, to be written by save_together(): each
-// tensor is put together on rank 0 when it is its turn. `model` has the names that the file gets, of which
-// several may be of one tensor. What else a checkpoint holds is left to the caller. Collective; the tensors
-// of `state` outlive the sources.
+// Returns the state of a training on all ranks of `group` as a checkpoint for save_together(): each tensor is
+// assembled on rank 0 when it is written. `model` has the names for the file; several may refer to one
+// tensor. The caller adds the other contents of a checkpoint. Collective; the tensors of `state` must outlive
+// the sources.
 CheckpointContents collective_contents(ShardedState state, const NamedTensors& model, const Group& group);
 
-// Writes a checkpoint on rank 0, of sources that all ranks make together: rank 0 has one tensor more than its
-// own at a time. `contents` is the same on all ranks but for what is not a source, which rank 0 gives.
-// `incremental` as save_checkpoint(). When rank 0 cannot write, all ranks learn why: AgreedError, as
-// run_agreed(). Collective.
+// Writes a checkpoint on rank 0 from sources that all ranks produce together: rank 0 holds one tensor at a
+// time besides its own. `contents` is the same on all ranks, except parts that are not sources, which rank 0
+// provides. `incremental` as in save_checkpoint(). Throws AgreedError on all ranks if rank 0 cannot write, as
+// run_agreed() does. Collective.
 void save_together(const Context& context, const std::filesystem::path& root, std::int64_t step,
                    CheckpointContents contents, int keep, bool incremental = false);
 

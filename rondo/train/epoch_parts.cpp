@@ -11,8 +11,8 @@ namespace {
 using Done = TrainingSampler::Done;
 using nlohmann::json;
 
-// By sample, any number of readers has read a beginning of the epoch: one number says it. What came after a
-// part that was read by file stands in a list.
+// Division by sample reads a prefix of the epoch for any number of readers, so one number describes it. Parts
+// read after a part that was divided by file are in a list.
 constexpr const char* kBeginning = "done_before";
 constexpr const char* kParts = "parts_before";
 constexpr std::int64_t kMost = std::int64_t{1} << 53;

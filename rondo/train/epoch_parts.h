@@ -9,18 +9,17 @@
 
 namespace rondo {
 
-// What `sampling`, the part of a checkpoint about the order of samples, says of the epoch under way: what was
-// read of it before batch 0 is counted, by others than who reads now. Throws DataError naming `what` for
-// values that cannot be.
+// Returns the parts of the current epoch that were read before batch 0 is counted, by other readers, from
+// `sampling`, a checkpoint's data on the order of samples. Throws DataError naming `what` for invalid values.
 std::vector<TrainingSampler::Done> parts_done(const nlohmann::json& sampling, const std::string& what);
 
-// Adds what was read since, of which `position` has the batches, so that batch 0 comes next and others may
-// read the rest.
+// Adds the part read since then, `position`.batch batches, and resets the batch to 0, so that other readers
+// may read the rest.
 void close_part(nlohmann::json& sampling, TrainingPosition& position);
 
-// Forgets them: the epoch has ended.
+// Removes the parts at the end of an epoch.
 void clear_parts(nlohmann::json& sampling);
-// Puts those of `from` into `to`.
+// Copies the parts of `from` to `to`.
 void copy_parts(const nlohmann::json& from, nlohmann::json& to);
 
 }  // namespace rondo

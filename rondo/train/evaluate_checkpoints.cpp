@@ -27,18 +27,19 @@ namespace fs = std::filesystem;
 
 constexpr auto kLookAgain = std::chrono::milliseconds(200);
 
-// When this process was started, as file times are: a training beside it may be over before it comes to look.
+// Returns this process's start on the clock of file times: a concurrent training may end before the first
+// look.
 fs::file_time_type process_start() {
   const auto now = fs::file_time_type::clock::now();
   std::string line;
   std::ifstream status("/proc/self/stat");
   std::getline(status, line);
-  // After the name in parentheses, field 2, which may have spaces.
+  // Skips field 2, the name in parentheses, which may contain spaces.
   std::istringstream fields(line.substr(line.rfind(')') + 1));
   fields.imbue(std::locale::classic());
   std::string skipped;
   for (int field = 3; field < 22; ++field) fields >> skipped;
-  double ticks = 0;  // from the start of the machine to that of the process
+  double ticks = 0;  // clock ticks between boot and process start
   timespec up{};
   if (!(fields >> ticks) || clock_gettime(CLOCK_BOOTTIME, &up) != 0) return now;
   const double age = static_cast<double>(up.tv_sec) + static_cast<double>(up.tv_nsec) * 1e-9 -
@@ -46,7 +47,7 @@ fs::file_time_type process_start() {
   return now - std::chrono::duration_cast<fs::file_time_type::duration>(std::chrono::duration<double>(age));
 }
 
-// Whether the training that writes into a run directory goes on.
+// A watch on the training that writes into a run directory.
 class TrainingWatch {
  public:
   TrainingWatch(fs::path run, Duration patience)
@@ -56,7 +57,8 @@ class TrainingWatch {
         begun_(process_start()),
         workers_(env::lookup(env::process_environment(), env::kEndedWorkersVariable).value_or("")) {}
 
-  // `newest` may be of a training that began and ended between two looks.
+  // Returns whether the training has ended. `newest` may be of a training that began and ended between two
+  // looks.
   bool is_over(const std::optional<CheckpointEntry>& newest) {
     if (RunLock::is_held(run_)) {
       seen_ = true;
@@ -86,7 +88,7 @@ class TrainingWatch {
   bool told_ = false;
 };
 
-// Nothing where somebody asked to stop before it was done.
+// Returns nullopt if a stop was requested during the evaluation.
 std::optional<std::map<std::string, double>> evaluated_unless_stopped(
     Trainer& trainer, const Dataset& data, const EvaluateCheckpointsOptions& options) {
   bool stopped = false;
@@ -111,7 +113,7 @@ CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
   CheckpointEvaluation last;
   for (;;) {
     if (options.stop_requested && options.stop_requested()) return last;
-    // In this order: what the training has written before its end is found.
+    // This order finds the last checkpoint of a training that has ended.
     std::optional<CheckpointEntry> newest = newest_checkpoint(checkpoints);
     const bool over = training.is_over(newest);
     if (over) newest = newest_checkpoint(checkpoints);
@@ -119,7 +121,7 @@ CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
       try {
         trainer.load_weights(newest->path);
       } catch (const Error&) {
-        if (!fs::exists(newest->path)) continue;  // newer ones have taken its place
+        if (!fs::exists(newest->path)) continue;  // replaced by newer ones
         throw;
       }
       auto figures = evaluated_unless_stopped(trainer, data, options);

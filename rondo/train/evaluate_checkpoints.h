@@ -11,28 +11,28 @@
 
 namespace rondo {
 
-// What an evaluator looks at, and for how long.
+// Source and duration of an evaluator's work.
 struct EvaluateCheckpointsOptions {
   std::filesystem::path run = {};  // directory of the training: its lock, and checkpoints/step-NNNNNNNN
-  EvaluateOptions evaluate = {};   // its stop_requested ends the evaluator as the one below
+  EvaluateOptions evaluate = {};   // its stop_requested ends the evaluator too
   Duration patience = std::chrono::minutes(5);  // longest wait for a training to begin
-  std::function<bool()> stop_requested = {};    // also within evaluations; empty: never
-  // Told of each evaluation. May be empty.
+  std::function<bool()> stop_requested = {};    // called within evaluations too; empty: never
+  // Called after each evaluation. May be empty.
   std::function<void(std::int64_t step, const std::map<std::string, double>& figures)> told = {};
 };
 
 // The last evaluation of an evaluator.
 struct CheckpointEvaluation {
-  std::int64_t step = -1;  // of the checkpoint; -1: there was none
+  std::int64_t step = -1;  // step of the checkpoint; -1: none
   std::map<std::string, double> figures = {};
 };
 
-// What an evaluator does: evaluates each checkpoint of a run that is the newest one when it looks there, with
-// its figures as a row of RUN/metrics.evaluator.jsonl. It reads the run only. Returns when nobody holds the
-// run any more, all workers of its launcher have ended, or stop_requested says so, with the last checkpoint
-// evaluated: one whose evaluation was stopped leaves no row. `trainer` is of one process. Of a run that was
-// trained before it returns when no training begins within `patience`; where there is no checkpoint either it
-// throws TimeoutError then. Throws DataError for another model's checkpoint.
+// Evaluates the newest checkpoint of a run at each look, and appends its figures as a row to
+// RUN/metrics.evaluator.jsonl. Only reads the run otherwise. Returns the last evaluated checkpoint when the
+// run's lock is released, all workers of its launcher have ended, or stop_requested returns true. An
+// interrupted evaluation adds no row. `trainer` has one process. For a run that was trained earlier it
+// returns if no training begins within `patience`; without any checkpoint it then throws TimeoutError. Throws
+// DataError for another model's checkpoint.
 CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
                                           const EvaluateCheckpointsOptions& options);
 

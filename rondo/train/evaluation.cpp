@@ -17,10 +17,10 @@
 namespace rondo {
 namespace {
 
-// The data set in batches that do not depend on who computes them.
+// A division of the data set into batches that does not depend on the ranks.
 class FixedBatches {
  public:
-  // `most` is the largest number of batches, 0 for all of the data.
+  // `most` is the maximum number of batches; 0: all of the data.
   FixedBatches(const Dataset& data, std::int64_t batch_size, std::int64_t most = 0)
       : data_(data), batch_size_(batch_size) {
     if (batch_size < 1) throw UsageError(str("a batch of ", batch_size, " samples cannot be evaluated"));
@@ -29,15 +29,16 @@ class FixedBatches {
     if (most > 0) count_ = std::min(count_, most);
   }
   std::int64_t count() const { return count_; }
-  // In each of them every rank of `shard` computes `lanes` batches; in the last one some have fewer.
+  // Returns the number of rounds. In each round every rank of `shard` computes `lanes` batches; in the last
+  // one some have fewer.
   std::int64_t rounds(const InputShard& shard, int lanes = 1) const {
     return divide_rounding_up(count_, static_cast<std::int64_t>(shard.count) * lanes);
   }
-  // Whether a rank makes a forward pass for this batch.
+  // Returns whether a rank makes a forward pass for this batch.
   bool computes(std::int64_t batch, ForwardPasses passes) const {
     return batch < count_ || passes == ForwardPasses::together;
   }
-  // Without samples where it lies behind the last.
+  // Returns the batch, empty beyond the last one.
   Batch get(std::int64_t batch) const {
     if (batch >= count()) return data_.get({});
     const std::int64_t first = batch * batch_size_;
@@ -52,7 +53,7 @@ class FixedBatches {
   std::int64_t count_ = 0;
 };
 
-// The forward passes of this process's replicas, each of its own batch.
+// Runs the forward passes of this process's replicas, each with its own batch.
 void forward_at_replicas(Strategy& strategy, Training& training, const std::vector<Batch>& batches,
                          std::vector<Tensors>& outputs, const std::function<bool(std::size_t)>& computes) {
   const InputShard shard = strategy.input_shard();
@@ -67,7 +68,7 @@ void forward_at_replicas(Strategy& strategy, Training& training, const std::vect
   });
 }
 
-// The rows of all ranks, on each of them. A rank that computed no batch takes the number of columns from
+// Returns the rows of all ranks on each of them. A rank without batches gets the number of columns from
 // others.
 at::Tensor rows_of_ranks(Strategy& strategy, const std::vector<at::Tensor>& own) {
   at::Tensor columns = at::full({1}, own.empty() ? 0 : own.front().size(1), at::kLong);
@@ -77,7 +78,7 @@ at::Tensor rows_of_ranks(Strategy& strategy, const std::vector<at::Tensor>& own)
   return gather_values({mine}, 0, strategy.context().world());
 }
 
-// Rows that arrived rank by rank: puts each batch where it belongs. `rows` has the number of each batch.
+// Reorders rows from rank order to batch order. `rows` has the number of rows of each batch.
 at::Tensor in_order(const at::Tensor& by_rank, const at::Tensor& rows, int ranks) {
   std::vector<at::Tensor> ordered(static_cast<std::size_t>(rows.numel()));
   std::int64_t first = 0;
@@ -104,10 +105,10 @@ std::optional<std::map<std::string, double>> evaluate_exactly(
   if (data.size() == 0 && !metrics.empty())
     throw UsageError(str("metric ", metrics.front().name, " cannot be computed: the data has no sample"));
 
-  // What each metric that is no function of sums has of this rank's batches.
+  // Rows of this rank's batches for each metric that is not a function of sums.
   std::vector<std::vector<at::Tensor>> rows(metrics.size());
-  // One row a batch, zero where another rank computes it: adding the ranks' tables moves values and rounds
-  // nothing.
+  // One row for each batch, zero if another rank computes it: summing the ranks' tables only moves values,
+  // without rounding.
   at::Tensor table = at::zeros({batches.count(), static_cast<std::int64_t>(width)}, at::kDouble);
   {
     const torch::NoGradGuard no_gradients;
@@ -145,7 +146,7 @@ std::optional<std::map<std::string, double>> evaluate_exactly(
       }
       for (std::size_t lane = 0; lane < own.size(); ++lane) {
         if (computes(lane)) measure(first + static_cast<std::int64_t>(lane), own[lane], outputs[lane]);
-        outputs[lane].clear();  // not beside those of the next round
+        outputs[lane].clear();  // released before the next round
         own[lane] = {};
       }
       if (stop.after(round)) return std::nullopt;
@@ -182,14 +183,14 @@ Tensors outputs_of(Strategy& strategy, Training& training, const Dataset& data,
     const std::int64_t own = round * shard.count + shard.index;
     if (batches.computes(own, passes)) mine.push_back(training.forward(batches.get(own)));
   }
-  // A rank without a batch contributes no rows, but of the right shape.
+  // A rank without a batch contributes zero rows of the right shape.
   if (mine.empty()) mine.push_back(training.forward(data.get({})));
 
   Tensors results;
   for (std::size_t output = 0; output < mine.front().size(); ++output) {
     Tensors parts;
-    // Fewer than a batch has samples where the data left some out (ImageOptions::corrupt). Zero where another
-    // rank computes the batch.
+    // Rows of each batch, fewer than its samples if the data skipped some (ImageOptions::corrupt); zero if
+    // another rank computes it.
     at::Tensor rows = at::zeros({batches.count()}, at::kLong);
     for (std::size_t round = 0; round < mine.size(); ++round) {
       const std::int64_t b = static_cast<std::int64_t>(round) * shard.count + shard.index;

@@ -11,15 +11,16 @@
 
 namespace rondo {
 
-// The work behind Trainer::evaluate and predict. Batches are cut the same way for any number of ranks, batch
-// b is computed by rank b modulo the number of ranks, and sums of batches are added in float64 in batch
-// order: results do not depend on the number of ranks, not even in the last bit, as long as the kernels
-// behind the model do not. Nothing when options.stop_requested said so on some rank. Collective.
+// Implements Trainer::evaluate. The division into batches does not depend on the number of ranks; batch b is
+// computed by rank b modulo the number of ranks; sums of batches are added in float64 in batch order. So
+// results are bit-identical for any number of ranks, provided that the model's kernels are deterministic.
+// Returns nullopt if options.stop_requested returned true on any rank. Collective.
 std::optional<std::map<std::string, double>> evaluate_exactly(
     Strategy& strategy, Training& training, const LossFunction& loss, const std::vector<Metric>& metrics,
     const Dataset& data, const EvaluateOptions& options, ForwardPasses passes);
 
-// The model's outputs for all of `data`, or options.batches of it, in its order, on every rank. Collective.
+// Returns the model's outputs for all of `data`, or options.batches of it, in order, on every rank.
+// Implements Trainer::predict. Collective.
 Tensors outputs_of(Strategy& strategy, Training& training, const Dataset& data,
                    const EvaluateOptions& options, ForwardPasses passes);
 

@@ -21,7 +21,7 @@ nlohmann::json to_json(const std::vector<FileRecord>& records) {
 
 std::vector<FileRecord> parse_file_records(const nlohmann::json& list) {
   const std::string where = "the records of files";
-  // An entry's fields in the order in which to_json() writes them.
+  // Checks the number of an entry's fields, which are in the order of to_json().
   const auto fields = [&](const nlohmann::json& entry, std::size_t count) -> const nlohmann::json& {
     if (json_list(entry, where).size() != count)
       throw DataError(str(where, ": an entry has ", entry.size(), " fields, expected ", count));

@@ -7,7 +7,7 @@
 
 namespace rondo {
 
-// A manifest's records as ranks tell each other.
+// Converts a manifest's records for exchange between ranks.
 nlohmann::json to_json(const std::vector<FileRecord>& records);
 std::vector<FileRecord> parse_file_records(const nlohmann::json& records);
 

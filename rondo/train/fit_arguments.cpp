@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Libraries of different hosts may round a rate differently.
+// Tolerance for rates, because libraries of different hosts may round differently.
 constexpr double kRelativeRounding = 1e-9;
 
 bool is_same(const json& a, const json& b) {
@@ -38,7 +38,7 @@ json values_of(const std::vector<CallArgument>& arguments) {
   return values;
 }
 
-// Whether all ranks have the same hash of their values.
+// Returns whether all ranks have the same hash of their values.
 bool have_same_hash(const json& values, const Group& group) {
   const std::string text = values.dump(-1, ' ', false, json::error_handler_t::replace);
   const std::string hash = checksum_hex(std::as_bytes(std::span(text))).substr(0, 15);
@@ -50,7 +50,7 @@ bool have_same_hash(const json& values, const Group& group) {
   return true;
 }
 
-// Whether the value is another one each time on some rank. Collective.
+// Returns whether the value changes at each computation on some rank. Collective.
 bool changes(const CallArgument& argument, const Group& group) {
   const bool changed = argument.again && argument.again() != argument.value;
   const std::vector<json> said = all_gather_object(changed, group);
@@ -61,7 +61,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return str(ranks.size() == 1 ? "rank " : "ranks ", join(ranks, ", "));
 }
 
-// "epochs is 3 on rank 0, 4 on ranks 1, 2"
+// Returns the message "epochs is 3 on rank 0, 4 on ranks 1, 2".
 std::string difference(const std::string& name, const std::vector<json>& by_rank) {
   std::map<std::string, std::vector<int>> ranks;
   std::vector<std::string> in_order;
@@ -113,7 +113,7 @@ void add_tensors(Checksum& checksum, const std::vector<at::Tensor>& tensors) {
   }
 }
 
-// Text of a hash of three samples. One that cannot be read is the training's to report.
+// Returns the text of a hash of three samples. Training reports samples that cannot be read.
 json sample_hash(const Dataset& data, c10::Device device) {
   if (data.size() == 0) return "empty";
   const at::Tensor generators = random_state(device);
@@ -137,7 +137,7 @@ json optional_number(const std::optional<Number>& number) {
   return number ? json(*number) : json();
 }
 
-// Rates at a few steps of a schedule that is any function.
+// Returns the rates at a few steps of a schedule given as a function.
 json rates_of(const LearningRateSchedule& schedule) {
   json rates = json::array();
   for (const std::int64_t step : {0, 1, 10, 100, 1000}) rates.push_back(schedule(step));
@@ -160,7 +160,7 @@ json names_of(const std::vector<std::shared_ptr<Callback>>& callbacks) {
   return names;
 }
 
-// By file each rank needs no other files than its own.
+// Returns whether each rank has all samples; with division by file a rank needs only its own files.
 bool all_have_all_samples(const Dataset& data, const FitOptions& options, const Strategy& strategy) {
   if (options.input_sharding == AutoShard::off || options.input_sharding == AutoShard::file) return false;
   return !divide_input(data, options.input_sharding, strategy.input_shard().count).by_file;

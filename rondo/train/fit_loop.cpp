@@ -17,21 +17,20 @@
 namespace rondo {
 namespace {
 
-// Keeps the loader at a place that exists on this rank: it may have a batch less than others at the end of an
-// epoch.
+// Returns a loader position that exists on this rank, which may have one batch less than others in an epoch.
 LoaderPosition position_of(const Loader& loader, std::int64_t epoch, std::int64_t batch) {
   return {epoch, std::min(batch, loader.batches_per_epoch())};
 }
 
-// Who reads everything reads it in an order of its own.
+// Returns the seed of the order of samples; with AutoShard::off each reader has an order of its own.
 std::uint64_t seed_of_order(const FitOptions& options, const Strategy& strategy) {
   if (options.input_sharding != AutoShard::off) return options.seed;
   constexpr std::uint64_t kApart = 0x9e3779b97f4a7c15ULL;
   return options.seed + kApart * static_cast<std::uint64_t>(strategy.input_shard().index);
 }
 
-// Returns the schedule of a checkpoint that has none: the length of a pass follows from its number of samples
-// and its global batch.
+// Returns the schedule of a checkpoint that has none: the number of samples and the global batch determine
+// the length of a pass.
 ScheduleState schedule_of_earlier_version(const nlohmann::json& sampling, std::int64_t accumulate,
                                           std::int64_t step) {
   const std::int64_t batches = divide_rounding_up(sampling.at("samples").get<std::int64_t>(),
@@ -40,7 +39,7 @@ ScheduleState schedule_of_earlier_version(const nlohmann::json& sampling, std::i
           .length = {.steps_per_pass = divide_rounding_up(batches, accumulate)}};
 }
 
-// Also when training ends by an exception.
+// A guard that leaves the memory phase, also when an exception ends training.
 struct LeavesMemoryPhase {
   std::shared_ptr<MemoryObserver> memory;
   ~LeavesMemoryPhase() {
@@ -117,7 +116,8 @@ FitLoop::FitLoop(Trainer& trainer, TrainerState& state, const std::shared_ptr<co
       return std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request(); });
     };
   }
-  // A callback's failure on this rank travels with the next step's gradients, as a request to stop does.
+  // A callback's failure on this rank is communicated with the next step's gradients, as a request to stop
+  // is.
   settings_.stop_requested = [this] {
     return state_.failures.any() || (options_.stop_requested && options_.stop_requested());
   };
@@ -185,16 +185,16 @@ void FitLoop::adopt_position() {
     state_.schedule = schedule_of_earlier_version(before, options_.accumulate, position.step);
   if (before.empty() || (position.batch == 0 && parts_done(before, "the training").empty())) return;
   for (const char* what : {"samples", "seed", "shuffle", "sharding"}) {
-    const nlohmann::json was =
-        before.value(what, nlohmann::json("data"));  // of a checkpoint without sharding
+    const nlohmann::json was = before.value(what, nlohmann::json("data"));  // a checkpoint without "sharding"
     if (was != now.at(what)) {
       throw UsageError(str("training stopped in the middle of an epoch with ", what, " ", was.dump(),
                            " and cannot go on there with ", now.at(what).dump(),
                            "; give the same data and sampling options, or resume from the end of an epoch"));
     }
   }
-  // Samples go in the same order whatever the batch size. A batch of the new size need not begin here: then,
-  // and where the epoch has been in another world already or goes by file, its rest is cut anew.
+  // The order of samples does not depend on the batch size. The rest of the epoch is divided again in
+  // three cases: no batch of the new size begins here, another world has read part of the epoch, or the
+  // division is by file.
   const std::int64_t samples = position.batch * before.at("global_batch").get<std::int64_t>();
   const bool by_file = division_.by_file || before.contains("readers_by_file");
   if (!by_file && samples % global_batch == 0 && parts_done(before, "the training").empty()) {
@@ -227,7 +227,7 @@ FitResult FitLoop::run() {
   last_elapsed_ = Clock::now();
   catch_up();
   const bool has_ended = position.step >= outline_.total_steps && result_.end == FitEnd::finished;
-  if (has_ended || result_.end == FitEnd::early) say_that_nothing_is_left();
+  if (has_ended || result_.end == FitEnd::early) warn_no_steps_left();
   if (position.step < outline_.total_steps && result_.end == FitEnd::finished)
     seek(position.epoch, position.batch);
   state_.paused = false;
@@ -252,7 +252,7 @@ FitResult FitLoop::run() {
   agree_on_failure();
   tell([this](Callback& callback) {
     callback.on_train_end(trainer_, result_);
-    result_.validation = state_.last.validation;  // of weights that it has put, if it has
+    result_.validation = state_.last.validation;  // figures of weights that the callback has put, if any
   });
   agree_on_failure();
   return result_;
@@ -262,7 +262,7 @@ void FitLoop::set_step() {
   const std::int64_t step = state_.position.step;
   if (!std::exchange(in_epoch_, true)) {
     const std::int64_t epoch = epoch_of(step);
-    // A run that was resumed in the middle of the epoch goes on with its sums.
+    // A run that was resumed in the middle of the epoch continues its sums.
     if (state_.last.epoch.epoch != epoch) state_.last.epoch = {.epoch = epoch};
     tell([&](Callback& callback) { callback.on_epoch_begin(trainer_, epoch); });
   }
@@ -274,7 +274,7 @@ void FitLoop::set_step() {
     wants_norm = wants_norm || callback->wants_gradient_norm(step);
   }
   settings_.clip_norm = options_.clip_norm;
-  // Nothing is above it, so nothing is scaled.
+  // An infinite limit, so that nothing is clipped.
   if (wants_norm && settings_.clip_norm == 0) settings_.clip_norm = std::numeric_limits<double>::infinity();
   moves_rate_ = moves_rate_ || factor != 1;
   if (options_.schedule) {
@@ -306,7 +306,7 @@ void FitLoop::end_epoch(const StepRecord& record) {
 }
 
 void FitLoop::catch_up() {
-  // A run that had no steps left to do, or whose last one was done without validation data.
+  // A run without steps left, or whose last step was done without validation data.
   const bool unvalidated_end =
       state_.position.step >= outline_.total_steps && state_.last.validated_step != state_.position.step;
   if (options_.validation && (outline_.validation_due || unvalidated_end) && !validate()) {
@@ -316,7 +316,7 @@ void FitLoop::catch_up() {
   }
 }
 
-void FitLoop::say_that_nothing_is_left() const {
+void FitLoop::warn_no_steps_left() const {
   if (trainer_.strategy().context().rank() != 0) return;
   const std::int64_t step = state_.position.step;
   if (result_.end == FitEnd::early) {
@@ -339,7 +339,7 @@ bool FitLoop::callbacks_want_to_stop() {
   return true;
 }
 
-// Counted from the position: steps that were done may have been of other global batches.
+// Counts from the position: earlier steps may have had other global batches.
 std::int64_t FitLoop::last_step() const {
   const TrainingPosition& position = state_.position;
   std::int64_t last = options_.steps.value_or(INT64_MAX);
@@ -444,7 +444,7 @@ void FitLoop::finish_step(const StepResult& step) {
   sums.predictions += totals.predictions;
   sums.samples += totals.samples;
 
-  // The epoch turns before callbacks run, so that a checkpoint names the next batch to come.
+  // Advances the epoch before callbacks run, so that a checkpoint names the next batch.
   const bool pass_ended = position.batch >= batches_in_epoch_;
   const bool epoch_ended =
       options_.steps_per_epoch > 0 ? record.step % options_.steps_per_epoch == 0 : pass_ended;
@@ -472,15 +472,14 @@ void FitLoop::finish_step(const StepResult& step) {
   if (stop) result_.end = FitEnd::preempted;
   tell([&](Callback& callback) { callback.on_step_complete(trainer_, record); });
   if (!std::exchange(state_.paused, false)) return;
-  // What was not training may have taken long: whoever asked to stop meanwhile need not wait for a step.
+  // Pauses may be long: a request to stop during one takes effect before the next step.
   if (!last && result_.end == FitEnd::finished && stop_on_any(trainer_.strategy(), options_.stop_requested))
     result_.end = FitEnd::preempted;
   timer_.restart();
 }
 
 bool FitLoop::validate() {
-  // A timeline is of steps: that of thousands of forward passes would take longer to write than a request to
-  // stop may take.
+  // The timeline covers steps only: writing thousands of forward passes would delay a request to stop.
   if (state_.memory) state_.memory->trace(nullptr);
   memory_phase("validation", MemoryCategory::other);
   tell([this](Callback& callback) { callback.on_validation_begin(trainer_); });

@@ -27,63 +27,64 @@ class FitLoop {
 
  private:
   void check_options() const;
-  int replicas() const;  // among whom a batch is divided
-  // A training that has done nothing begins at options.initial_epoch.
+  int replicas() const;  // replicas among which a batch is divided
+  // Sets the position to options.initial_epoch if nothing has been trained yet.
   void begin_at_initial_epoch();
-  // Calls `hook(callback)` for each; what it throws is agreed on later, or thrown where there is one rank.
+  // Calls `hook(callback)` for each callback. Exceptions are agreed on later, or thrown with one rank.
   void tell(const std::function<void(Callback&)>& hook);
-  // Throws when a callback has failed on some rank. Collective.
+  // Throws if a callback has failed on any rank. Collective.
   void agree_on_failure();
-  // What callbacks ask for, for the next step.
+  // Applies the callbacks' settings for the next step.
   void set_step();
-  // The epoch in which step number `step`, from 0, is done, by the numbers that callbacks are told.
+  // Returns the epoch of step number `step`, from 0, in the callbacks' numbering.
   std::int64_t epoch_of(std::int64_t step) const;
   void end_epoch(const StepRecord& record);
-  // Makes the position within the epoch, which may come from a checkpoint, one of this call's batches.
+  // Converts the position within the epoch, which may come from a checkpoint, to this call's batches.
   void adopt_position();
   void seek(std::int64_t epoch, std::int64_t batch);
-  // Optimizer steps of a pass over the data.
+  // Returns the optimizer steps of a pass over the data.
   std::int64_t steps_per_pass() const;
-  // Optimizer steps done when training ends.
+  // Returns the optimizer steps done at the end of training.
   std::int64_t last_step() const;
-  // This rank's batches for the next step; empty ones where the rank has run out of data.
+  // Returns this rank's batches for the next step; empty ones if the rank has no data left.
   std::vector<Batch> next_window();
   StepResult train_on(const std::vector<Batch>& window);
-  // Tells the memory tracker and the timeline what a step does now.
+  // Reports the current phase of a step to the memory tracker and the timeline.
   void begin_phase(StepPhase phase);
   void finish_step(const StepResult& step);
-  // Whether a request to stop came in between: then nobody is told of a validation, and it remains due.
+  // Returns false if a request to stop interrupted it: then callbacks get no result, and the validation
+  // remains due.
   bool validate();
-  // What remained to be done after the last step of the run before.
+  // Completes the previous run's unfinished work after its last step.
   void catch_up();
-  // Warns, on rank 0, that this call has no step to do.
-  void say_that_nothing_is_left() const;
-  // Remembers which does.
+  // Logs a warning on rank 0 that this call has no step to do.
+  void warn_no_steps_left() const;
+  // Returns whether a callback wants to stop, and stores its name.
   bool callbacks_want_to_stop();
-  // Says what this thread allocates from here on in this step is for.
+  // Sets the phase and category of this thread's further allocations in this step.
   void memory_phase(const char* phase, MemoryCategory category);
   bool tracing() const;
 
-  Trainer& trainer_;     // for callbacks
-  TrainerState& state_;  // of the trainer
+  Trainer& trainer_;     // argument of callbacks
+  TrainerState& state_;  // state of the trainer
   std::shared_ptr<const Dataset> data_;
   FitOptions options_;
   InputDivision division_;
   FitOutline outline_;
   std::shared_ptr<TrainingSampler> sampler_;
-  std::int64_t process_batch_ = 0;     // samples of a batch of this process, of all its replicas
-  std::int64_t batches_in_epoch_ = 0;  // of the current one
+  std::int64_t process_batch_ = 0;     // samples in a batch of this process, over all its replicas
+  std::int64_t batches_in_epoch_ = 0;  // batches of the current epoch
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<StepTrace> trace_;  // while steps are traced
+  std::unique_ptr<StepTrace> trace_;  // set while steps are traced
   StepTimer timer_;
   TimePoint last_elapsed_;
   FitResult result_;
   bool counts_tokens_ = false;
-  std::vector<CountsFigures*> counting_;  // of the model
-  bool moves_rate_ = false;               // a callback has multiplied the optimizer's own rate
-  bool in_epoch_ = false;                 // callbacks know that the epoch has begun
-  StepSettings settings_;                 // of every step, but for its number and rate
-  // What the timeline knows of the step that is under way.
+  std::vector<CountsFigures*> counting_;  // modules of the model
+  bool moves_rate_ = false;               // whether a callback has multiplied the optimizer's own rate
+  bool in_epoch_ = false;                 // whether on_epoch_begin() was called
+  StepSettings settings_;                 // settings of every step, except its number and rate
+  // Phase of the current step, for the timeline.
   StepPhase phase_ = StepPhase::end;
   std::int64_t phase_begin_ns_ = 0;
 };

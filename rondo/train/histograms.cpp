@@ -13,12 +13,12 @@ namespace rondo {
 namespace {
 
 // Buckets have the same limits on all ranks and in all steps: powers of 2^(1/8) from 2^-32 to 2^32, their
-// mirror images, and one for what is smaller. Larger elements count in the last one.
+// negatives, and one for smaller magnitudes. Larger elements are in the last one.
 constexpr int kInPowerOfTwo = 8;
 constexpr int kLargestExponent = 32 * kInPowerOfTwo;
 constexpr int kOfOneSign = 2 * kLargestExponent + 1;
 
-// The upper end of bucket number `bucket`, from -kOfOneSign to kOfOneSign.
+// Returns the upper limit of bucket number `bucket`, from -kOfOneSign to kOfOneSign.
 double limit_of(int bucket) {
   const auto power = [](int exponent) { return std::exp2(static_cast<double>(exponent) / kInPowerOfTwo); };
   if (bucket >= 0) return power(bucket - kLargestExponent - 1);
@@ -31,7 +31,7 @@ at::Tensor buckets_of(const at::Tensor& values) {
   return at::where(values < 0, -magnitude, magnitude) + kOfOneSign;
 }
 
-// What a rank has of a tensor, for others to add: sums, and [bucket, count] of those that hold something.
+// Returns a rank's summary of a tensor: sums, and [bucket, count] of the buckets that are not empty.
 nlohmann::json summary_of(const at::Tensor& local, double global_elements) {
   at::Tensor values = local.detach().flatten().to(at::kCPU, at::kDouble);
   const double held = static_cast<double>(values.numel());
@@ -72,7 +72,7 @@ struct Joint {
       buckets[bucket[0].get<int>()] += bucket[1].get<double>();
   }
 
-  // Elements that several ranks hold count once.
+  // Returns the histogram, with elements that several ranks hold counted once.
   Histogram result() const {
     Histogram whole = histogram;
     const double copies = held / std::max(1.0, global);
@@ -90,7 +90,7 @@ struct Joint {
 
 std::map<std::string, Histogram> histograms_of(Trainer& trainer) {
   const torch::NoGradGuard no_gradients;
-  std::map<const void*, at::Tensor> gradients;  // by where the parameter is
+  std::map<const void*, at::Tensor> gradients;  // by address of the parameter
   for (const auto& group : trainer.optimizer().param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
       if (parameter.numel() > 0 && parameter.grad().defined())

@@ -30,12 +30,13 @@ std::int64_t total_bytes(const std::vector<FileRecord>& files) {
   return sum;
 }
 
-// The part of a stream of `total` bytes that is the piece from `begin` on.
+// Returns the size of the piece that starts at `begin` in a stream of `total` bytes.
 std::int64_t piece_of(std::int64_t total, std::int64_t begin) {
   return std::clamp<std::int64_t>(total - begin, 0, kPiece);
 }
 
-// Remembers the first failure, since the others must not wait for who cannot go on.
+// A runner that keeps the first failure and skips later actions, so that other ranks do not wait for a failed
+// one.
 class Attempts {
  public:
   void operator()(const std::function<void()>& action) {
@@ -52,7 +53,7 @@ class Attempts {
   std::string failure_;
 };
 
-// Files one after the other as one stream.
+// A stream of concatenated files.
 class FilesToRead {
  public:
   FilesToRead(const fs::path& directory, const std::vector<FileRecord>& files) {
@@ -122,7 +123,7 @@ std::string copy_to_neighbour(const Group& group, const ReplicaHosts& hosts, con
   const int own = group.rank();
   Attempts attempt;
   std::vector<std::int64_t> totals;
-  std::vector<std::optional<FilesToWrite>> written;  // by rank; of those that send to this one
+  std::vector<std::optional<FilesToWrite>> written;  // by rank; set for senders to this rank
   for (int rank = 0; rank < group.size(); ++rank) {
     totals.push_back(total_bytes(files[static_cast<std::size_t>(rank)]));
     written.emplace_back();

@@ -9,24 +9,24 @@
 
 namespace rondo {
 
-// What this rank writes of a training's state, so that all ranks together write each element once. Remembers
-// what ranks hold and keeps the memory of copies from one time to the next.
+// A selector of the part of a training's state that this rank writes; all ranks together write each element
+// once. It caches the ranks' shards and reuses memory for copies.
 class OwnPart {
  public:
-  // `model` has the names that the files get, of which several may be of one tensor. With `copies` the
-  // elements are copied, and stay as they are until the next call. Collective.
+  // `model` has the names for the files; several may refer to one tensor. With `copies` the elements are
+  // copied and do not change until the next call. Collective.
   CheckpointPart take(const Context& context, ShardedState state, const NamedTensors& model, bool copies);
 
  private:
   void copy(std::vector<Shard*> shards);
-  // Numbers in `held` of the shards that this rank writes. Ranks tell each other what they hold only when
-  // one of them holds others than at the save before. Collective.
+  // Returns the indices in `held` of the shards that this rank writes. Ranks exchange their lists only if one
+  // of them has changed since the last save. Collective.
   const std::vector<std::size_t>& to_write(const std::vector<Shard>& held, const Group& world);
 
-  std::vector<at::Tensor> copies_;      // of the state, by number of the shard
-  std::vector<Shard> known_;            // what to_write() was asked about last: addresses
-  std::pair<int, int> place_ = {0, 0};  // and this rank's place then: rank and size of the world
-  std::vector<std::size_t> to_write_;   // and what it said
+  std::vector<at::Tensor> copies_;      // copies of the state, by index of the shard
+  std::vector<Shard> known_;            // argument of the last to_write(): addresses
+  std::pair<int, int> place_ = {0, 0};  // rank and world size at that call
+  std::vector<std::size_t> to_write_;   // result of that call
 };
 
 }  // namespace rondo

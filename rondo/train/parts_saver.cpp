@@ -23,13 +23,14 @@ namespace rondo {
 namespace fs = std::filesystem;
 namespace {
 
-// How often rank 0 looks whether the others have written their parts.
+// Interval at which rank 0 polls for the other ranks' parts.
 constexpr auto kLook = std::chrono::milliseconds(2);
 
-// What a rank leaves beside its part for rank 0: the manifest's records of its files, or why it has none.
+// Returns the name of a rank's record for rank 0 beside its part: the manifest's records of its files, or a
+// failure.
 std::string record_name(int rank) { return str(".part-", rank, ".json"); }
 
-// Appears under its name when it is whole.
+// Renames the file when it is complete.
 void leave_record(const fs::path& directory, int rank, const std::string& text) {
   const fs::path unfinished = directory / str(".part-", rank, ".unfinished");
   OutputFile file(unfinished, OutputFile::Mode::create);
@@ -46,7 +47,7 @@ void write_own_part(const fs::path& directory, const CheckpointPart& part) {
     try {
       leave_record(directory, part.number, nlohmann::json{{"failure", error.what()}}.dump());
     } catch (const std::exception&) {
-      // A full disk may have no room for that either; finish() tells.
+      // A full disk may have no room for it either; finish() reports the failure.
     }
     throw;
   }
@@ -54,7 +55,7 @@ void write_own_part(const fs::path& directory, const CheckpointPart& part) {
 
 }  // namespace
 
-// One checkpoint on its way to the disk.
+// One checkpoint that is being written.
 class PartsSaver::Writing {
  public:
   Writing(const Context& context, const Request& request, fs::path directory,
@@ -71,7 +72,7 @@ class PartsSaver::Writing {
 
   void write() { write_own_part(directory_, part_); }
 
-  // On rank 0, when all parts are there or will be.
+  // Waits for all parts and completes the checkpoint, on rank 0.
   void commit() {
     for (int rank = 0; rank < part_.count; ++rank) {
       const fs::path record = directory_ / record_name(rank);
@@ -106,7 +107,7 @@ class PartsSaver::Writing {
     });
   }
 
-  // Own failure; empty when there is none. Waits for the own part only.
+  // Returns this rank's failure, or an empty text. Waits for this rank's part only.
   std::string wait_for_part() {
     while (!part_written_) std::this_thread::sleep_for(kLook);
     if (rank_ != 0) end(/*drops=*/false);
@@ -121,18 +122,18 @@ class PartsSaver::Writing {
   void end(bool drops) {
     if (drops) drops_ = true;
     if (thread_.joinable()) thread_.join();
-    writer_.reset();  // what is not complete goes
+    writer_.reset();  // removes an incomplete checkpoint
   }
 
   const int rank_;
   const Request request_;
   const fs::path directory_;
-  std::unique_ptr<CheckpointWriter> writer_;  // on rank 0; used by the thread while there is one
+  std::unique_ptr<CheckpointWriter> writer_;  // on rank 0; used by the thread while it runs
   const CheckpointPart part_;
   const CheckpointContents rest_;
   std::atomic<bool> drops_ = false;
   std::atomic<bool> part_written_ = false;
-  std::string failure_;  // written by the thread, read after it was joined
+  std::string failure_;  // written by the thread, read after it is joined
   std::thread thread_;
 };
 
@@ -146,7 +147,7 @@ void PartsSaver::save(const Context& context, const Request& request, ShardedSta
   try {
     finish(context);
   } catch (const AgreedError&) {
-    // Was said when it happened.
+    // The failure was already reported.
   }
   if (context.rank() == 0) rest.optimizers[kOptimizerName] = std::move(state.optimizer_description);
   const at::NoGradGuard no_gradient;
@@ -182,7 +183,7 @@ void PartsSaver::save(const Context& context, const Request& request, ShardedSta
 void PartsSaver::finish(const Context& context) {
   if (!writing_) return;
   const std::unique_ptr<Writing> writing = std::move(writing_);
-  // Rank 0 waits for the others' parts only when they have them.
+  // Rank 0 waits for the other parts only if all ranks have written theirs.
   std::optional<AgreedError> failure;
   try {
     run_agreed(context, [&] {

@@ -11,13 +11,13 @@
 
 namespace rondo {
 
-// Saves checkpoints that all ranks write at once, each what it has of the state, so that no rank needs the
-// room or the time for the full model. All ranks see the same directory. In the background the state is
-// copied at once, into memory that stays for the next time, and written while training goes on, as
-// torch.distributed.checkpoint's async_save and CheckFreq (FAST 2021) do; one checkpoint at a time.
+// A saver of checkpoints that all ranks write concurrently, each its part of the state. So no rank needs
+// memory or time for the full model. All ranks see the same directory. In the background the state is copied
+// at once, into memory that is reused, and written while training continues, as in
+// torch.distributed.checkpoint's async_save and CheckFreq (FAST 2021). One checkpoint at a time.
 class PartsSaver {
  public:
-  // What a checkpoint is to be.
+  // Settings of a checkpoint.
   struct Request {
     std::filesystem::path root = {};
     std::int64_t step = 0;
@@ -25,23 +25,23 @@ class PartsSaver {
     bool in_background = false;
   };
   PartsSaver();
-  // What is being written and not complete is dropped, unless finish() was called.
+  // Drops an incomplete checkpoint unless finish() was called.
   ~PartsSaver();
   PartsSaver(const PartsSaver&) = delete;
   PartsSaver& operator=(const PartsSaver&) = delete;
 
-  // `model` has the names that the checkpoint gets, of which several may be of one tensor; `rest` what is in
-  // no part, which rank 0 gives. In the background it returns when the state has been copied, after the save
-  // before has ended. Collective. Throws AgreedError when a rank cannot write; in the background that is a
-  // warning, the older checkpoints stand, and finish() says it again.
+  // `model` has the names for the checkpoint; several may refer to one tensor. `rest` is the data outside all
+  // parts, which rank 0 provides. In the background it waits for the previous save and returns when the state
+  // is copied. Collective. Throws AgreedError if a rank cannot write; in the background that is a warning,
+  // older checkpoints stay, and finish() reports it again.
   void save(const Context& context, const Request& request, ShardedState state, const NamedTensors& model,
             CheckpointContents rest);
 
-  // Waits until what is written in the background is complete and on the disk. Collective. Throws AgreedError
-  // when it could not be written.
+  // Blocks until the background checkpoint is complete on disk. Collective. Throws AgreedError if it could
+  // not be written.
   void finish(const Context& context);
 
-  // Drops what is being written in the background: the other ranks may be gone. Not collective.
+  // Drops the background checkpoint, because other ranks may be gone. Not collective.
   void abandon() noexcept;
 
  private:

@@ -15,14 +15,14 @@ namespace rondo {
 
 ReplicaHosts::ReplicaHosts(const Context& context, const std::filesystem::path& root)
     : rank_(context.rank()) {
-  std::string directory;  // a name that no other directory of any host has
+  std::string directory;  // unique among the directories of all hosts
   run_agreed(context, [&] {
     std::error_code code;
     std::filesystem::create_directories(root, code);
     struct stat status {};
     if (::stat(root.c_str(), &status) != 0)
       throw Error(str("cannot create ", root.string(), ": ", code ? code.message() : errno_text(errno)));
-    // The launcher's own part of the path is a random one.
+    // The launcher's part of the path is random.
     directory = str(root.string(), "|", status.st_dev, "|", status.st_ino);
   });
   std::map<std::string, int> numbers;

@@ -20,12 +20,12 @@
 namespace rondo {
 namespace fs = std::filesystem;
 
-// One on its way.
+// One replica that is being written.
 struct ReplicaSaver::Pending {
   std::int64_t step = 0;
   CheckpointPart part = {};
   CheckpointContents rest = {};                   // on rank 0
-  fs::path directory = {};                        // of this host, until it is complete
+  fs::path directory = {};                        // directory on this host, until it is complete
   std::unique_ptr<CheckpointWriter> writer = {};  // on the host's leader
 };
 
@@ -45,28 +45,28 @@ std::uint64_t bytes_of_part(const CheckpointPart& part) {
   return sum;
 }
 
-// Of the files that write_rest() has written.
+// Returns the records of the files of write_rest().
 std::vector<FileRecord> records_of_rest(const fs::path& directory, const std::vector<FileRecord>& parts) {
   std::set<std::string> names;
   for (const FileRecord& part : parts) names.insert(part.name);
   std::vector<FileRecord> records;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
-    if (names.contains(name) || name.find("-of-") != std::string::npos) continue;  // of other ranks
+    if (names.contains(name) || name.find("-of-") != std::string::npos) continue;  // files of other ranks
     const MappedFile file(entry.path());
     records.push_back({name, file.bytes().size(), checksum_hex(file.bytes()), {}});
   }
   return records;
 }
 
-// Some rank could not do its part, and all ranks know; not an error of communication, of which only some may.
+// A failure of a rank that has reached all ranks, unlike a communication error, which only some may have.
 class ToldFailure final : public Error {
  public:
   using Error::Error;
 };
 
-// Runs `action` and tells all ranks how it went and what it gave. Throws ToldFailure on all of them when it
-// failed on one.
+// Runs `action` and exchanges its outcome and result between all ranks. Throws ToldFailure on all of them if
+// it failed on one.
 std::vector<nlohmann::json> tell_all(const Group& group, const std::function<nlohmann::json()>& action) {
   nlohmann::json own;
   try {
@@ -108,7 +108,7 @@ void ReplicaSaver::save(std::int64_t step, ShardedState state, const NamedTensor
   run_agreed(context_, [&] {
     if (!hosts_.leads()) return;
     remove_abandoned_checkpoints(root_);
-    // All hosts have the newest one, so nobody needs the one before.
+    // All hosts have the newest replica, so the previous one can be deleted.
     prune_checkpoints(root_, 1, step);
     replica->writer = std::make_unique<CheckpointWriter>(root_, step);
   });
@@ -130,7 +130,7 @@ void ReplicaSaver::save(std::int64_t step, ShardedState state, const NamedTensor
 
 void ReplicaSaver::write(Pending& replica) const {
   const std::vector<nlohmann::json> told = tell_all(group_, [&] {
-    // The kernel refuses no page of a file in memory; it ends processes.
+    // The kernel does not refuse pages of a file in memory; it kills processes.
     const std::uint64_t copies = hosts_.ranks(hosts_.own()).size() * (hosts_.count() > 1 ? 2 : 1);
     require_room(Bytes{copies * bytes_of_part(replica.part)}, "the replicas of this host");
     const std::vector<FileRecord> parts = write_part(replica.directory, replica.part);
@@ -160,7 +160,8 @@ void ReplicaSaver::write(Pending& replica) const {
       return nullptr;
     });
   } catch (const ToldFailure&) {
-    // One that not all hosts have is none. (Where ranks are gone instead it may be the newest there is.)
+    // A replica that some hosts lack is invalid. If ranks have died instead, it may be the newest one and
+    // stays.
     std::error_code ignored;
     if (replica.writer) fs::remove_all(root_ / checkpoint_name(replica.step), ignored);
     throw;
@@ -173,7 +174,7 @@ void ReplicaSaver::commit(Pending& replica, const std::vector<nlohmann::json>& t
       replica.writer->add(std::move(file));
   };
   const int own = hosts_.own();
-  for (const int rank : hosts_.ranks(own)) add(rank, "parts");  // rank 0's rest came with write_rest()
+  for (const int rank : hosts_.ranks(own)) add(rank, "parts");  // write_rest() added rank 0's rest
   if (hosts_.count() > 1) {
     for (const int rank : hosts_.ranks(hosts_.host_before(own))) {
       add(rank, "parts");

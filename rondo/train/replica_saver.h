@@ -16,24 +16,26 @@ namespace rondo {
 
 class Trainer;
 
-// Keeps the newest state of a training in memory that outlives its ranks, and what each host has also in the
-// memory of the next one, as Gemini does (SOSP 2023). The state is copied at once, and written and sent while
-// training goes on, in a group of its own; one replica at a time. One thread uses an object.
+// A saver of a training's newest state in memory that outlives its ranks; each host's part is also in the
+// memory of the next host, as in Gemini (SOSP 2023). The state is copied at once, then written and sent while
+// training continues, in a group of its own. One replica at a time. An object is used by one thread.
 class ReplicaSaver {
  public:
-  // `root`: in this host's memory, the same for ranks that share it. Collective. Throws AgreedError.
+  // `root` is a directory in this host's memory, the same for ranks that share it. Collective. Throws
+  // AgreedError.
   ReplicaSaver(const Context& context, std::filesystem::path root);
-  // Waits for what is under way.
+  // Waits for the replica in progress.
   ~ReplicaSaver();
   ReplicaSaver(const ReplicaSaver&) = delete;
   ReplicaSaver& operator=(const ReplicaSaver&) = delete;
 
-  // Begins the replica of `step`, after the one before has ended; `model` and `rest` as PartsSaver::save()
-  // takes them. Returns when the state has been copied. One that cannot be written is a warning, and the one
-  // before stands. Collective. Throws AgreedError when it cannot even be begun.
+  // Starts the replica of `step` after the previous one has ended; `model` and `rest` as in
+  // PartsSaver::save(). Returns when the state is copied. A replica that cannot be written is a warning, and
+  // the previous one stays. Collective. Throws AgreedError if it cannot be started.
   void save(std::int64_t step, ShardedState state, const NamedTensors& model, CheckpointContents rest);
 
-  // Waits for what is under way. Why it failed, empty when it did not, the same on all ranks.
+  // Waits for the replica in progress. Returns the reason of its failure, or an empty text; the same on all
+  // ranks.
   std::string finish();
 
  private:
@@ -44,14 +46,14 @@ class ReplicaSaver {
   Context context_;
   std::filesystem::path root_;
   ReplicaHosts hosts_;
-  Group group_;  // of the thread
+  Group group_;  // group of the thread
   OwnPart own_part_;
-  std::string failure_;  // of the last one; written by the thread, read after it was joined
+  std::string failure_;  // failure of the last replica; written by the thread, read after it is joined
   std::thread thread_;
 };
 
-// What Trainer::save() writes, as a replica of the present step; training goes on meanwhile. Between steps;
-// collective. Throws CallbackFailed, and as ReplicaSaver::save() does.
+// Writes the contents of Trainer::save() as a replica of the present step while training continues. Call it
+// between steps; collective. Throws CallbackFailed, and as ReplicaSaver::save() does.
 void replicate(Trainer& trainer, ReplicaSaver& replica);
 
 }  // namespace rondo

@@ -22,13 +22,13 @@
 namespace rondo {
 namespace {
 
-// A loop's training, whoever does its steps.
+// A view of any loop's training.
 struct Loop {
   const Context& context;
   const torch::nn::Module& model;
   PreparedModel& prepared;
   torch::optim::Optimizer& optimizer;
-  TrainingPrecision* precision = nullptr;  // of train_step()
+  TrainingPrecision* precision = nullptr;  // set for train_step()
 };
 
 Loop loop_of(const OwnTraining& training) {
@@ -40,7 +40,7 @@ Loop loop_of(const Context& context, Training& training) {
           &training.precision()};
 }
 
-// Of what `model` is on; all of it is on one.
+// Returns the device of `model`; all of it is on one device.
 c10::Device device_of_model(const torch::nn::Module& model) {
   for (const at::Tensor& parameter : model.parameters()) return parameter.device();
   return c10::kCPU;
@@ -59,7 +59,7 @@ void add_loop_state(CheckpointContents& contents, const Context& context, const 
   contents.values = {{"step", step}, {"values", values}, {"world_size", context.world_size()}};
 }
 
-// `state` is of `loop`.
+// `state` is the state of `loop`.
 void save_loop(const std::filesystem::path& root, const Loop& loop, ShardedState state, std::int64_t step,
                const nlohmann::json& values, int keep) {
   const Context& context = loop.context;
@@ -70,8 +70,8 @@ void save_loop(const std::filesystem::path& root, const Loop& loop, ShardedState
   save_together(context, root, step, std::move(contents), keep);
 }
 
-// The tensors of a loop under DistributedDataParallel: those of a checkpoint, and parameters that this rank
-// has for itself.
+// Tensors of a loop under DistributedDataParallel: those of a checkpoint, and parameters that this rank has
+// for itself.
 struct DdpTensors {
   NamedTensors saved;
   std::vector<at::Tensor> own = {};
@@ -100,13 +100,14 @@ std::function<void(const nlohmann::json& saved, const std::string& what)> positi
   };
 }
 
-// Continues the random streams of `state` where they are of as many ranks; otherwise they stay as they are.
+// Restores the random streams of `state` if the number of ranks is the same; otherwise keeps the present
+// ones.
 void restore_random_state(const Context& context, const TrainingState& state, c10::Device device) {
   if (static_cast<int>(state.random_states.size()) == context.world_size())
     set_random_state(state.random_states[static_cast<std::size_t>(context.rank())], device);
 }
 
-// All but publishing what was loaded.
+// Loads a checkpoint without publishing the loaded values.
 OwnPosition load_loop(const std::filesystem::path& checkpoint, const Loop& loop, const LoadOptions& options) {
   const Context& context = loop.context;
   PreparedModel& prepared = loop.prepared;
@@ -116,7 +117,7 @@ OwnPosition load_loop(const std::filesystem::path& checkpoint, const Loop& loop,
                       .optimizers = {{.optimizer = &loop.optimizer}},
                       .own_parameters = own_parameters(prepared, masters),
                       .trust_archives = options.trust_archives};
-  // Master weights are the model: the low-precision ones are their rounding.
+  // Master weights are the model; the low-precision weights are rounded copies.
   if (masters != nullptr || prepared.parts().optimizes_shards())
     state.shards = optimized_shards(prepared, masters);
   OwnPosition position;
@@ -147,7 +148,7 @@ void save(const std::filesystem::path& root, const DdpTraining& training, std::i
   const Context& context = training.context;
   {
     const at::NoGradGuard no_gradients;
-    training.ddp.before_forward();  // all ranks have rank 0's buffers, as the next step has them
+    training.ddp.before_forward();  // all ranks get rank 0's buffers, as in the next step
   }
   const DdpTensors tensors = tensors_of(training);
   CheckpointContents contents = contents_of({.model = tensors.saved, .optimizers = {}});

@@ -12,7 +12,7 @@
 namespace rondo {
 namespace {
 
-// Part of the way from the end of warm-up to the end of training, in [0, 1].
+// Returns the progress from the end of warm-up to the end of training, in [0, 1].
 double decay_progress(const ScheduleOptions& options, double step) {
   const std::int64_t length = std::max<std::int64_t>(1, options.total_steps - options.warmup_steps);
   return std::clamp((step - static_cast<double>(options.warmup_steps)) / static_cast<double>(length), 0.0,
@@ -34,7 +34,7 @@ double cosine_rate(const ScheduleOptions& options, double step) {
 }
 
 double step_rate(const ScheduleOptions& options, double step) {
-  // A position that was added up may lie a rounding below the step of a drop.
+  // Tolerance, because an accumulated position may be rounded below the step of a drop.
   constexpr double kRounding = 1e-9;
   const double drops = std::floor((step - static_cast<double>(options.warmup_steps)) /
                                       static_cast<double>(options.decay_every) +
@@ -49,7 +49,7 @@ struct ScheduleKind {
 constexpr ScheduleKind kScheduleKinds[] = {
     {"constant", constant_rate}, {"cosine", cosine_rate}, {"linear", linear_rate}, {"step", step_rate}};
 
-// Throws UsageError for one that is not known.
+// Throws UsageError for an unknown kind.
 const ScheduleKind& kind_of(const ScheduleOptions& options) {
   const auto* kind =
       std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
@@ -106,7 +106,7 @@ bool have_same_request(const TrainingLength& a, const TrainingLength& b) {
   return a.epochs == b.epochs && a.steps == b.steps && a.steps_per_epoch == b.steps_per_epoch;
 }
 
-// Whether the number of passes over the data ends the training, not a number of steps.
+// Returns whether the number of passes over the data ends the training, not a number of steps.
 bool ends_by_passes(const TrainingLength& length) {
   if (length.steps_per_epoch > 0 || (length.steps && !length.epochs)) return false;
   return !length.steps || length.last_step < *length.steps;
@@ -120,7 +120,7 @@ ScheduleState continue_schedule(const std::optional<ScheduleState>& before, cons
       .position = {.step = step, .done = static_cast<double>(step), .per_step = 1, .length = now.last_step},
       .length = now};
   if (!before) return state;
-  // Not computed anew: rates after a resume are the same in every bit.
+  // Returns the saved state unchanged, so that rates after a resume are bit-identical.
   if (have_same_request(before->length, now) && before->length.last_step == now.last_step) return *before;
   const double done = before->position.at(step);
   const std::int64_t unit = before->length.steps_per_pass;

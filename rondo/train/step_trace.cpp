@@ -9,7 +9,7 @@
 namespace rondo {
 namespace {
 
-// A wait that ended at once is no event.
+// Shorter waits are no events.
 constexpr std::int64_t kShortestWaitNs = 20'000;
 
 TraceSpan wait_event(const TraceSpan& span) {

@@ -14,9 +14,9 @@
 
 namespace rondo {
 
-// Takes the timeline of training steps on this rank: their phases, what each unit of the model computed in
-// them, when computation waited, and the operations of communication with what was computed meanwhile. What
-// happens between two steps, such as a validation, is no part of it. The thread that trains uses it.
+// A recorder of the timeline of training steps on this rank: phases, computation of each unit, waits, and
+// communication with the computation that it overlapped. It omits events between steps, such as a validation.
+// The training thread uses it.
 class StepTrace {
  public:
   StepTrace(const torch::nn::Module& model, std::function<void(TraceSpan)> sink);
@@ -24,12 +24,12 @@ class StepTrace {
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // From here to finish_step() the units of the model are watched.
+  // Starts observing the model's units, until finish_step().
   void begin_step();
-  // Something that the rank did, in monotonic_ns(): "data", "forward", "backward", "optimizer".
+  // Adds a phase of this rank, in monotonic_ns(): "data", "forward", "backward", "optimizer".
   void add_phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns);
-  // Hands out the step's events. `spans` are the operations that ended in this step; they may have begun in
-  // the one before.
+  // Passes the step's events to the sink. `spans` are the operations that ended in this step; they may have
+  // begun in the previous one.
   void finish_step(std::int64_t step, const std::vector<TraceSpan>& spans);
 
  private:
@@ -38,9 +38,9 @@ class StepTrace {
   std::function<void(TraceSpan)> sink_;
   std::vector<UnitState*> units_;
   std::shared_ptr<UnitSpans> unit_spans_;
-  std::vector<TraceSpan> before_;  // what was computed in the step before
+  std::vector<TraceSpan> before_;  // computation of the previous step
   std::vector<TraceSpan> now_;
-  std::int64_t begin_ns_ = 0;  // of the step
+  std::int64_t begin_ns_ = 0;  // start of the step
 };
 
 }  // namespace rondo

@@ -54,11 +54,10 @@ void set_options(torch::optim::Optimizer& optimizer, GroupOptions options) {
     optimizer.param_groups()[g].set_options(std::move(options[g]));
 }
 
-// Of what the engine remembers, among the communication states of a checkpoint.
+// Prefix of the engine's state among the communication states of a checkpoint.
 const std::string kEnginePrefix = "engine/";
 
-// Moves what the ranks' engines remember out of `states`; then no state at all is left of a rank whose
-// strategy remembers nothing.
+// Moves the engines' states out of `states`. Clears `states` if nothing else is left on any rank.
 std::vector<CommunicationState> take_engine_memory(std::vector<CommunicationState>& states) {
   std::vector<CommunicationState> engines(states.size());
   bool others_left = false;
@@ -77,7 +76,7 @@ std::vector<CommunicationState> take_engine_memory(std::vector<CommunicationStat
   return engines;
 }
 
-// The engine goes on where it was, or begins anew: then the result says so and why.
+// Restores the error feedback of the engine's codec. Otherwise resets it and returns the reason.
 std::string restore_engine(const Context& context, const std::vector<CommunicationState>& engines) {
   const auto ranks = static_cast<std::size_t>(context.world_size());
   std::string incompatibility;
@@ -92,7 +91,8 @@ std::string restore_engine(const Context& context, const std::vector<Communicati
   return str("the engine's codec (error feedback) begins anew: its saved memory ", incompatibility);
 }
 
-// The names under which states of callbacks are saved: those of one name are numbered in their order.
+// Returns the names under which callbacks' states are saved; callbacks with the same name are numbered in
+// order.
 std::vector<std::string> state_names(const std::vector<std::shared_ptr<Callback>>& callbacks) {
   std::map<std::string, int> seen;
   std::vector<std::string> names;
@@ -103,7 +103,7 @@ std::vector<std::string> state_names(const std::vector<std::shared_ptr<Callback>
   return names;
 }
 
-// A variable has another value while it lives.
+// A scope in which a variable has another value.
 template <class Value>
 class Within {
  public:
@@ -121,14 +121,14 @@ void tell_callbacks(TrainerState& state, const std::function<void(Callback&)>& h
   state.failures.tell(state.strategy->context(), state.callbacks, hook);
 }
 
-// Checks what concerns this rank alone, and returns what ranks are to compare; nothing on one rank.
+// Checks this rank's arguments, and returns those that ranks compare; none on one rank.
 std::vector<CallArgument> check_fit(const TrainerState& state, const std::shared_ptr<const Dataset>& data,
                                     const FitOptions& options) {
   if (!data) throw UsageError("Trainer::fit: the data set is null");
   for (std::size_t i = 0; i < options.callbacks.size(); ++i) {
     if (!options.callbacks[i]) throw UsageError(str("fit was given a null pointer as callback ", i));
   }
-  const torch::optim::Optimizer& own = state.training->optimizer();  // or the error that there is none
+  const torch::optim::Optimizer& own = state.training->optimizer();  // throws if there is none
   if (state.strategy->context().world_size() == 1) return {};
   std::vector<CallArgument> arguments = fit_arguments(*data, options, *state.strategy, state.device);
   std::vector<std::string> metrics;
@@ -140,15 +140,15 @@ std::vector<CallArgument> check_fit(const TrainerState& state, const std::shared
   return arguments;
 }
 
-// Returns the callbacks' states as they are now; one that no fit has had since it was restored stays as it
-// is. Keeps failures.
+// Returns the present states of callbacks. A state that was restored and not yet given to its callback stays
+// as it is. Keeps failures.
 nlohmann::json states_of_callbacks(TrainerState& state) {
   nlohmann::json states = state.callback_states;
   const std::vector<std::string> names = state_names(state.callbacks);
   auto name = names.begin();
   tell_callbacks(state, [&](Callback& callback) {
     const std::string& key = *name++;
-    // One that was restored after the last fit does not know it yet.
+    // A state that was restored after the last fit has not reached its callback yet.
     if (!states.contains(key)) states[key] = callback.state();
   });
   return states;
@@ -162,13 +162,13 @@ nlohmann::json prepare_callbacks_for_save(Trainer& trainer, TrainerState& state)
   return states;
 }
 
-// Returns what a checkpoint holds of the model, as it is on this rank.
+// Returns the model's tensors of a checkpoint on this rank.
 NamedTensors saved_tensors(const TrainerState& state) {
   return rondo::saved_tensors(state.prepared(), *state.training->model().module);
 }
 
-// Gathers on rank 0 what a checkpoint holds besides tensors of the model and the optimizer. Collective.
-// `callbacks`: their states.
+// Gathers on rank 0 the contents of a checkpoint besides tensors of the model and the optimizer. `callbacks`:
+// their states. Collective.
 CheckpointContents rest_of_checkpoint(const TrainerState& state, nlohmann::json callbacks) {
   const Context& context = state.strategy->context();
   CheckpointContents contents;
@@ -192,7 +192,7 @@ CheckpointContents rest_of_checkpoint(const TrainerState& state, nlohmann::json 
 TrainingState loading_state(TrainerState& training) {
   training.prepared().parts().flush();
   TrainingState state{.model = saved_tensors(training), .optimizers = {}};
-  // Master weights are the model: the low-precision ones are their rounding.
+  // Master weights are the model; the low-precision weights are rounded copies.
   const MasterWeights* const masters = training.training->precision().master_weights();
   state.own_parameters = own_parameters(training.prepared(), masters);
   state.trust_archives = training.trusts_archives;
@@ -201,13 +201,13 @@ TrainingState loading_state(TrainerState& training) {
   return state;
 }
 
-// Training goes on with the weights that were written into its tensors. Collective.
+// Continues training with weights that were written into its tensors. Collective.
 void weights_loaded(TrainerState& state) {
   state.trained_weights.reset();
   state.training->state_loaded(state.position.step);
 }
 
-// The weights that were written into the training's tensors are shown, or its own again. Collective.
+// Activates shown weights, or the training's own again, after they were written into its tensors. Collective.
 void weights_shown(TrainerState& state) {
   state.training->precision().weights_changed();
   state.prepared().parts().show_shards();
@@ -217,7 +217,7 @@ void go_on_with_shown_weights(TrainerState& state) {
   if (state.trained_weights) weights_loaded(state);
 }
 
-// Writes into the training's tensors, which it does not know until weights_loaded() or weights_shown().
+// Writes into the training's tensors, which takes effect with weights_loaded() or weights_shown().
 // Collective.
 void assign(TrainerState& state, const WeightsCopy& weights) {
   state.paused = true;
@@ -233,7 +233,7 @@ void assign(TrainerState& state, const WeightsCopy& weights) {
   });
 }
 
-// Once for all batches is less to send; but where memory is limited the model may not fit as a whole.
+// Gathering once for all batches communicates less, but under a memory limit the whole model may not fit.
 ForwardPasses prepare_forwards(const TrainerState& state) {
   if (!state.prepared().parts().optimizes_shards()) {
     state.prepared().unshard();
@@ -259,7 +259,7 @@ Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10:
   if (tracks_cpu_allocations()) state_->memory = std::make_shared<MemoryObserver>(replica_memory_tracker());
   Recipe recipe{.model = std::move(factory), .precision = precision, .device = device};
   recipe.on_model = [this](const Model& model) {
-    state_->no_matrices = parameters_that_are_no_matrices(*model.module);
+    state_->no_matrices = non_matrix_parameters(*model.module);
     if (!state_->memory) return;
     state_->memory->label_parameters(*model.module);
     for (UnitState* unit : units_of(*model.module)) unit->attach(state_->memory);
@@ -298,7 +298,7 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
   go_on_with_shown_weights(*state_);
   state_->callbacks = options.callbacks;
   state_->failures.forget();
-  const Within<bool> fitting(state_->fitting, true);  // it agrees on what callbacks throw
+  const Within<bool> fitting(state_->fitting, true);  // fit agrees on callbacks' exceptions
   tell_callbacks(*state_, [this](Callback& callback) { callback.before_fit(*this); });
   std::optional<FitLoop> loop;
   run_agreed(state_->strategy->context(), [&] {
@@ -509,8 +509,8 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
     state_->schedule = values.schedule;
     state_->callback_states = std::move(values.callbacks);
     state_->training->precision().restore(values.precision);
-    // At another world size the ranks' random streams cannot continue; they start anew, as at the start of a
-    // run.
+    // With another world size the ranks' random streams cannot continue; they restart, as at the start of
+    // a run.
     const auto rank = static_cast<std::size_t>(context.rank());
     if (static_cast<int>(state.random_states.size()) == context.world_size()) {
       set_random_state(state.random_states[rank], state_->device);
@@ -533,7 +533,7 @@ void Trainer::hand_over(const std::vector<int>& leaving) {
 void Trainer::rebuild(const Context& context) {
   const CollectiveCallScope call(CollectiveCall::rebuild);
   state_->paused = true;
-  state_->trained_weights.reset();  // of the world that was
+  state_->trained_weights.reset();  // weights of the previous world
   state_->parts_saver.abandon();
   const MemoryScope scope(MemoryCategory::parameters);
   const int source = state_->training->rebuild(context);

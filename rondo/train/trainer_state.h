@@ -31,33 +31,33 @@ struct TrainerState {
   StrategyReference strategy;
   c10::Device device;
   PartsSaver parts_saver = {};
-  CallbackFailures failures = {};               // of hooks since ranks agreed last
-  std::shared_ptr<MemoryObserver> memory = {};  // null where the process does not track its memory
-  std::unique_ptr<Training> training = {};      // not null once the Trainer is made
+  CallbackFailures failures = {};               // failures of hooks since the last agreement
+  std::shared_ptr<MemoryObserver> memory = {};  // null if the process does not track its memory
+  std::unique_ptr<Training> training = {};      // not null after the Trainer's construction
   LossFunction loss = cross_entropy;            // for evaluations
   std::vector<Metric> metrics = {loss_metric()};
-  std::vector<std::string> no_matrices = {};                  // parameters of one dimension or none
-  double compiled_rate = 0;                                   // of the optimizer as it was made
-  bool has_optimizer_options = false;                         // it was made of OptimizerOptions
-  TrainingPosition position = {};                             // of the next step
-  LastFigures last = {};                                      // of the last fit, or restored
-  std::vector<std::shared_ptr<Callback>> callbacks = {};      // of the fit that is running, or the last
+  std::vector<std::string> no_matrices = {};                  // parameters with at most one dimension
+  double compiled_rate = 0;                                   // the optimizer's initial learning rate
+  bool has_optimizer_options = false;                         // whether compile() got OptimizerOptions
+  TrainingPosition position = {};                             // position of the next step
+  LastFigures last = {};                                      // figures of the last fit, or restored
+  std::vector<std::shared_ptr<Callback>> callbacks = {};      // callbacks of the current or last fit
   nlohmann::json callback_states = nlohmann::json::object();  // restored, for the next fit's callbacks
-  std::optional<WeightsCopy> trained_weights = {};            // while the model shows others
-  std::int64_t times_replaced = 0;                            // the weights
-  const SaveOptions* save_options = nullptr;                  // of the save that is running
-  // The samples, global batch, seed and shuffling that the position within an epoch refers to: of the last
-  // fit, or restored.
+  std::optional<WeightsCopy> trained_weights = {};            // set while the model shows other weights
+  std::int64_t times_replaced = 0;                            // number of replacements of the weights
+  const SaveOptions* save_options = nullptr;                  // options of the current save()
+  // Samples, global batch, seed and shuffling that the position within an epoch refers to: of the last fit,
+  // or restored.
   nlohmann::json sampling = nlohmann::json::object();
-  std::optional<ScheduleState> schedule = {};  // of the last fit, or restored; empty before both
-  bool fitting = false;                        // in fit, which agrees on failures
-  bool trusts_archives = false;                // libtorch's archives of a checkpoint may be read
-  bool paused = false;                         // the last step was followed by something else than training
+  std::optional<ScheduleState> schedule = {};  // schedule of the last fit, or restored; empty before both
+  bool fitting = false;                        // whether fit() is running, which agrees on failures
+  bool trusts_archives = false;                // whether to read libtorch's archives of a checkpoint
+  bool paused = false;                         // whether other work has followed the last step
 
   PreparedModel& prepared() const { return training->prepared(); }
 };
 
-// Returns what Trainer::evaluate() does; nullopt when options.stop_requested has ended it. Collective.
+// Implements Trainer::evaluate(). Returns nullopt if options.stop_requested ended it. Collective.
 std::optional<std::map<std::string, double>> evaluate_until_stopped(TrainerState& state, const Dataset& data,
                                                                     const EvaluateOptions& options);
 

@@ -30,7 +30,7 @@ TrainingPlace training_place(ServedWorker worker, const OptionValues& values, In
   if (worker == ServedWorker::none) return place;
   place.is_served = true;
   init.init_method = "alone";
-  // Without a cluster the strategy itself says what is missing.
+  // Without a cluster the strategy itself reports the error.
   const auto cluster = env::read_cluster(env::process_environment());
   if (!cluster) return place;
   place.writes = cluster->index == 0;

@@ -13,11 +13,11 @@ namespace {
 
 using nlohmann::json;
 
-// Nobody trains longer, and sums of such numbers do not overflow.
+// Above any real number of steps, and small enough that sums do not overflow.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 constexpr std::int64_t kMostRanks = 1 << 20;
 
-// An object of values, with errors that name where it stands.
+// A reader of an object of values; errors name its place.
 class ValuesReader {
  public:
   ValuesReader(const json& values, std::string what) : values_(values), what_(std::move(what)) {
@@ -65,7 +65,7 @@ class ValuesReader {
   std::string what_;
 };
 
-// JSON has null for a number that is not finite.
+// JSON has null for non-finite numbers.
 double figure_of(const ValuesReader& reader, const std::string& key, const json& value) {
   if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
   if (!value.is_number()) reader.fail(key, value, "a number or null");
@@ -87,7 +87,7 @@ json to_json(const LastFigures& last) {
 
 LastFigures parse_last(const json& values, const std::string& what) {
   LastFigures last;
-  if (values.empty()) return last;  // of an earlier version
+  if (values.empty()) return last;  // absent in earlier versions
   const ValuesReader reader(values, what);
   if (reader.flag_or("loss_known", false)) last.loss = figure_of(reader, "loss", reader.at("loss"));
   const json validation = reader.object_or_empty("validation");
@@ -104,14 +104,14 @@ LastFigures parse_last(const json& values, const std::string& what) {
   return last;
 }
 
-// What a training does not go on from, and other programs read: the world size and the model.
+// Checks values that only other programs read: the world size and the model.
 void check_for_readers(const ValuesReader& reader, const std::string& what) {
   if (reader.has("world_size"))
     json_integer(reader.at("world_size"), json_place(what, "world_size"), 1, kMostRanks);
   if (!reader.has("model")) return;
   const std::string of_model = json_place(what, "model");
   json_text(json_member(reader.at("model"), "name", of_model), json_place(of_model, "name"));
-  // A model of the caller's own need not have a configuration.
+  // A custom model may have no configuration.
   const json& config = json_member(reader.at("model"), "config", of_model);
   if (!config.is_null()) json_object(config, json_place(of_model, "config"));
 }
@@ -147,7 +147,7 @@ TrainingValues parse_training_values(const json& values, const std::string& what
     for (const char* key : {"samples", "global_batch"}) {
       if (sampling.count(key) < 1) sampling.fail(key, result.sampling[key], "1 or more");
     }
-    // The samples of an epoch so far are the product of both.
+    // Their product, the samples of the epoch so far, must not overflow.
     if (result.position.batch > kMostSteps / sampling.count("global_batch"))
       sampling.fail("global_batch", result.sampling["global_batch"], "less, with so many batches");
     if (sampling.count_or("done_before", 0) > sampling.count("samples"))

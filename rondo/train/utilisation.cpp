@@ -12,11 +12,11 @@
 namespace rondo {
 namespace {
 
-constexpr double kBackwardPasses = 2;  // as much as so many forward ones
+constexpr double kBackwardPasses = 2;  // cost of backward in forward passes
 constexpr std::int64_t kMatrixSize = 512;
 constexpr auto kMeasuringTime = std::chrono::milliseconds(200);
 
-// Operations a second that this rank reaches in matrix products.
+// Returns the operations per second that this rank reaches in matrix products.
 double measured_peak(Trainer& trainer) {
   const torch::NoGradGuard no_gradients;
   at::TensorOptions options(at::kFloat);
@@ -28,14 +28,14 @@ double measured_peak(Trainer& trainer) {
   double best = 0;
   for (const Deadline end = Deadline::after(kMeasuringTime); !end.passed();) {
     const TimePoint begin = Clock::now();
-    // Reading an element waits for a device that computes on its own.
+    // Reading an element waits for an asynchronous device.
     matrix.mm(matrix).index({0, 0}).item<double>();
     best = std::max(best, flops / std::chrono::duration<double>(Clock::now() - begin).count());
   }
   return best;
 }
 
-// The sum over all ranks.
+// Returns the sum over all ranks.
 double joint(Trainer& trainer, double mine) {
   at::Tensor sum = at::tensor({mine}, at::kDouble);
   all_reduce(sum, trainer.strategy().context().world());

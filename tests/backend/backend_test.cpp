@@ -6,7 +6,7 @@
 #include <future>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine_folders.h"
+#include "rondo/backend/engine_factories.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/native_backend.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "rondo/backend/engine_folders.h"
+#include "rondo/backend/engine_factories.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 

@@ -45,8 +45,9 @@ TEST(HostMap, RanksDealWithTheirCounterpartsAndWithThoseWhoseTheyAre) {
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<int> peers;
     for (int other = 0; other < ranks; ++other) {
-      const bool deals = hierarchical::HostMap(hosts, rank).deals_with(other);
-      EXPECT_EQ(deals, hierarchical::HostMap(hosts, other).deals_with(rank)) << rank << " and " << other;
+      const bool deals = hierarchical::HostMap(hosts, rank).communicates_with(other);
+      EXPECT_EQ(deals, hierarchical::HostMap(hosts, other).communicates_with(rank))
+          << rank << " and " << other;
       if (deals) peers.push_back(other);
     }
     if (const auto known = expected.find(rank); known != expected.end()) {

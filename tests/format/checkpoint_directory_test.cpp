@@ -129,9 +129,9 @@ TEST(CheckpointDirectory, TheNewestIsMeantWhateverItsStateAndDamageNamesTheIntac
   EXPECT_EQ(open_checkpoint(intact), intact);
   const IntactCheckpoint found = newest_intact_checkpoint(directory / "checkpoints");
   EXPECT_EQ(found.newest->step, 1);
-  ASSERT_EQ(found.passed_over.size(), 2U);
-  EXPECT_EQ(found.passed_over[0].entry.step, 3);
-  EXPECT_EQ(found.passed_over[1].entry.step, 2);
+  ASSERT_EQ(found.skipped_checkpoints.size(), 2U);
+  EXPECT_EQ(found.skipped_checkpoints[0].entry.step, 3);
+  EXPECT_EQ(found.skipped_checkpoints[1].entry.step, 2);
   // A single file of a checkpoint is checked like the checkpoint.
   EXPECT_THROW(require_intact_if_of_checkpoint(flipped / "model.safetensors"), DataError);
   require_intact_if_of_checkpoint(intact / "model.safetensors");

@@ -1,4 +1,4 @@
-"""Seeing a run while it goes on: rondo top, and the page for Prometheus."""
+"""Watching a run in progress: rondo top, and the page for Prometheus."""
 import fcntl
 import json
 import os
@@ -19,7 +19,7 @@ def row(rank, step, **figures):
 
 @pytest.fixture
 def written_run(tmp_path):
-    """A run of two ranks as files: rank 1 computes longer, rank 0 waits for it."""
+    """Writes the files of a run of two ranks: rank 1 computes longer, rank 0 waits for it."""
     run = tmp_path / "written"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"starts": [{
@@ -48,7 +48,7 @@ def test_a_run_in_one_look(rondo, written_run):
 
 
 def test_a_run_without_a_row_yet(rondo, written_run):
-    """Steps may have ended, as a training's own lines say: rows are written every --log-every steps."""
+    """Steps may have ended, as the training's own output shows: rows are written every --log-every steps."""
     (written_run / "metrics.jsonl").write_text("")
     shown = rondo("top", written_run)
     assert shown.returncode == 0 and "no metrics yet" in shown.stdout and "--log-every" in shown.stdout, shown.stdout

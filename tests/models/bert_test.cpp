@@ -243,7 +243,7 @@ TEST(Freeze, TakesPartsByTheirNames) {
       return std::string(error.what());
     }
   };
-  // Whole names only.
+  // Matches whole names only.
   EXPECT_NE(message({"embedding"}).find("'embedding'"), std::string::npos);
   EXPECT_NE(message({"embedding"}).find("bert.encoder"), std::string::npos);
   EXPECT_NE(message({"bert", "classifier"}).find("nothing to train"), std::string::npos);

@@ -14,7 +14,7 @@ namespace {
 Gpt small_model() {
   torch::manual_seed(7);
   Gpt model(GptConfig{.vocabulary = 256, .context = 16, .layers = 1, .heads = 2, .width = 32});
-  // Weights large enough that predictions differ clearly.
+  // Makes weights large enough that predictions differ clearly.
   const torch::NoGradGuard no_grad;
   for (at::Tensor& parameter : model->parameters()) parameter.mul_(8);
   return model;
@@ -34,7 +34,7 @@ TEST(Generate, TemperatureZeroAndTopOneTakeTheMostLikelyToken) {
   Gpt model = small_model();
   const auto greedy = generate(model, {1, 2, 3}, {.tokens = 30, .temperature = 0.0});
   EXPECT_EQ(generate(model, {1, 2, 3}, {.tokens = 30, .temperature = 1.0, .top_k = 1, .seed = 9}), greedy);
-  // Past the context only the newest tokens count; checked against the model itself.
+  // Beyond the context only the newest tokens count; compared with the model itself.
   std::vector<std::int64_t> sequence = {1, 2, 3};
   for (const std::int64_t token : greedy) {
     const std::size_t length = std::min<std::size_t>(16, sequence.size());

@@ -21,7 +21,7 @@ at::Tensor tokens(std::int64_t samples, std::int64_t length, std::int64_t vocabu
   return at::randint(vocabulary, {samples, length}, at::kLong);
 }
 
-// The same function written out from the paper, by parameter name and with no fused operation.
+// Implements the model from the paper, by parameter name and without fused operations.
 at::Tensor reference_forward(const GptImpl& model, const at::Tensor& input) {
   const auto weights = model.named_parameters();
   const GptConfig& config = model.config();
@@ -65,7 +65,7 @@ TEST(Gpt, EqualsTheFunctionWrittenOutInPlainOperations) {
     GptConfig config = kSmall;
     config.tied_head = tied;
     Gpt model(config);
-    // The initial biases and norms would hide a mistake: make every parameter count.
+    // Initial biases and norms would hide a mistake: makes every parameter count.
     for (at::Tensor& parameter : model->parameters()) {
       const torch::NoGradGuard no_grad;
       parameter.add_(at::randn_like(parameter) * 0.1);
@@ -133,7 +133,7 @@ TEST(Gpt, StartsAsGpt2Does) {
       EXPECT_NEAR(value.mean().item<double>() / expected, 0, 0.05) << name;
     }
   }
-  // Almost uniform predictions: the first loss is the logarithm of the vocabulary.
+  // Predictions are almost uniform, so the first loss is the logarithm of the vocabulary.
   const at::Tensor input = tokens(8, 64, 256);
   EXPECT_NEAR(cross_entropy(model->forward(input), tokens(8, 64, 256)).mean.item<double>(), std::log(256.0),
               0.1);

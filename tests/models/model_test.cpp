@@ -16,7 +16,7 @@ using testing::expect_facts;
 
 using nlohmann::json;
 
-// A batch that fits the model `name` with its default configuration.
+// Returns a batch for the model `name` with its default configuration.
 std::pair<at::Tensor, at::Tensor> example(const Model& model, std::int64_t samples) {
   if (model.config.contains("context")) {
     const at::Tensor input = at::randint(model.config["vocabulary"].get<std::int64_t>(),
@@ -118,7 +118,7 @@ TEST(Models, TheConfigurationRebuildsTheModel) {
 }
 
 TEST(Models, TheSizesAreThoseStated) {
-  // Tied to the benchmark's name: 8 layers, width 512, context 128, 256 bytes, an output layer of its own.
+  // The benchmark's definition: 8 layers, width 512, context 128, 256 bytes, an untied output layer.
   EXPECT_EQ(count_parameters(*make_model("gpt-25m").module), 25547776);
   EXPECT_EQ(count_parameters(*make_model("gpt-25m", {{"tied_head", true}}).module), 25416704);
   EXPECT_EQ(count_parameters(*make_model("bert-tiny").module), 4386178);
@@ -161,7 +161,7 @@ TEST(Models, BatchNormHasRunningStatistics) {
   EXPECT_EQ(normalised.module->buffers().size(), 6U);  // mean, variance and count of two layers
 }
 
-// Command lines know of no other, and of each.
+// Command lines list exactly these models.
 TEST(Models, AreAllDeclared) {
   std::vector<std::string> declared;
   for (const Declaration& entry : declared_models()) declared.push_back(entry.name);

@@ -12,7 +12,7 @@
 namespace rondo::script_test {
 namespace {
 
-// The script, saved and loaded again, against the model in evaluation mode.
+// Compares the script, saved and loaded again, with the model in evaluation mode.
 void expect_equal_outputs(const std::string& name, const nlohmann::json& config) {
   torch::manual_seed(3);
   const Model model = make_model(name, config);
@@ -60,7 +60,7 @@ TEST(ScriptOf, OtherModelsAreTraced) {
   EXPECT_TRUE(any_batch);
   const at::Tensor input = torch::randn({7, 4});
   EXPECT_TRUE(at::equal(script.forward({input}).toTensor(), model.forward(input)));
-  // The parameters are the script's own, under their names: no constants of the trace.
+  // Parameters belong to the script under their names; they are no constants of the trace.
   ASSERT_EQ(script.named_parameters().size(), 2);
   const at::NoGradGuard no_gradients;
   for (const auto& parameter : script.named_parameters()) parameter.value.zero_();

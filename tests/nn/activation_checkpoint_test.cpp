@@ -32,7 +32,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Units in units, one of them called twice, and a parameter outside all.
+// Nested units, one of them called twice, and a parameter outside all units.
 struct StackImpl : torch::nn::Module {
   explicit StackImpl(std::int64_t width) {
     first = register_module("first", Unit<Block>(width));
@@ -78,7 +78,7 @@ struct Result {
   std::vector<at::Tensor> values;  // loss, gradients by parameter, gradient of the input
 };
 
-// One pass from the same seed; gradients start undefined.
+// Runs one pass from the same seed; gradients start undefined.
 Result pass(torch::nn::Module& model, const std::function<at::Tensor(const at::Tensor&)>& loss,
             at::IntArrayRef shape, bool input_needs_gradient = true) {
   for (at::Tensor& parameter : model.parameters()) parameter.mutable_grad().reset();
@@ -102,7 +102,7 @@ void expect_equal(const Result& a, const Result& b) {
   }
 }
 
-// Bits, dropout masks included, with and without checkpointing.
+// Expects bit-identical results, including dropout masks, with and without checkpointing.
 void expect_checkpointing_changes_nothing(torch::nn::Module& model,
                                           const std::function<at::Tensor(const at::Tensor&)>& loss,
                                           at::IntArrayRef shape, bool input_needs_gradient = true,
@@ -188,7 +188,7 @@ TEST(ActivationCheckpoint, AutocastIsAsInForward) {
 TEST(ActivationCheckpoint, AFunctionIsAsWithoutItAndKeepsNothing) {
   torch::nn::Linear captured(3, 3);
   const auto twice_used = torch::ones({3}, torch::requires_grad());
-  const at::Tensor outer = twice_used * 2;  // part of the graph outside
+  const at::Tensor outer = twice_used * 2;  // part of the outer graph
   int calls = 0;
   const std::function<at::Tensor(const at::Tensor&)> function = [&](const at::Tensor& x) {
     ++calls;
@@ -272,7 +272,7 @@ TEST(ActivationCheckpoint, ObserversSeeTheRecomputationBetweenTheirBackwardMomen
   EXPECT_EQ(events, expected);
 }
 
-// As on a device, whose backward pass runs on a thread of autograd's.
+// The thread stands for the autograd thread of a device.
 TEST(ActivationCheckpoint, BackwardOnAnotherThreadDropsWhatForwardDropped) {
   SampleDropout dropout(0.5);
   const at::Tensor input = torch::ones({4, 32}, torch::requires_grad());
@@ -285,7 +285,7 @@ TEST(ActivationCheckpoint, BackwardOnAnotherThreadDropsWhatForwardDropped) {
     output = checkpoint(function, input);
   }
   std::thread([&] { output.sum().backward(); }).join();
-  // A square times a factor of 0 or 2, at 1.
+  // Gradient of a square times a factor of 0 or 2, at 1.
   EXPECT_TRUE(torch::allclose(input.grad(), 2 * output.detach()));
 }
 

@@ -1,5 +1,5 @@
-// Mixture of experts: which tokens go where, the sums against a plain loop over tokens, and experts spread
-// over ranks against one process.
+// Tests of mixture of experts: routing, sums compared with a plain loop over tokens, and distributed experts
+// compared with one process.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/types.h>
@@ -39,15 +39,15 @@ TEST(Routing, TiesGoToTheExpertWithTheLowestNumber) {
   EXPECT_EQ(numbers(one.taken), (Numbers{0, 1}));
   const Routing two = route(probabilities, 2, {.per_token = 2, .capacity_factor = 0});
   EXPECT_EQ(two.rows, (Numbers{1, 2, 1, 0}));
-  // Token 0 to experts 0 and 1, token 1 to 1 and 2: choices 2 and 3 are the second ones.
+  // Token 0 goes to experts 0 and 1, token 1 to 1 and 2; choices 2 and 3 are second choices.
   EXPECT_EQ(numbers(two.taken), (Numbers{0, 1, 2, 3}));
 }
 
 TEST(Routing, AnExpertTakesItsCapacityOfEachGroupInTheOrderOfTokens) {
-  // Two groups of four tokens, two experts; all want expert 1.
+  // Two groups of four tokens, two experts; all tokens choose expert 1.
   const at::Tensor probabilities = torch::tensor({0.1, 0.9}).expand({8, 2});
   const Routing routing = route(probabilities, 4, {.per_token = 1, .capacity_factor = 1.25});
-  // ceil(1.25 * 4 / 2) = 3 of each group.
+  // Capacity: ceil(1.25 * 4 / 2) = 3 of each group.
   EXPECT_EQ(routing.rows, (Numbers{0, 6}));
   EXPECT_EQ(numbers(routing.taken), (Numbers{0, 1, 2, 4, 5, 6}));
   EXPECT_EQ(routing.first_choices, (Numbers{0, 8})) << "dropped tokens have chosen too";
@@ -55,17 +55,17 @@ TEST(Routing, AnExpertTakesItsCapacityOfEachGroupInTheOrderOfTokens) {
 }
 
 TEST(Routing, FirstChoicesComeBeforeSecondOnes) {
-  // Tokens 0 and 1 want expert 0 first and 1 second, token 2 the other way round; two places each.
+  // Tokens 0 and 1 choose expert 0 first and 1 second, token 2 the reverse; capacity is two.
   const at::Tensor probabilities = torch::tensor({{0.8, 0.2, 0.0}, {0.7, 0.3, 0.0}, {0.3, 0.7, 0.0}});
   const Routing routing = route(probabilities, 3, {.per_token = 2, .capacity_factor = 1});
   EXPECT_EQ(routing.rows, (Numbers{2, 2, 0}));
-  // Expert 0 is full with first choices; expert 1 has one and takes one second choice: that of token 0.
+  // First choices fill expert 0; expert 1 has one and accepts one second choice: that of token 0.
   EXPECT_EQ(numbers(routing.taken), (Numbers{0, 1, 2, 3}));
 }
 
 TEST(Routing, APartHasTheChoicesThatTheWholeTakesOfItsTokens) {
-  // Four tokens, two experts, two places each: expert 0 takes the first choices of 0 and 1, expert 1 the
-  // second ones; of the other two tokens nothing is taken.
+  // Four tokens, two experts, capacity two: expert 0 accepts the first choices of tokens 0 and 1, expert 1
+  // their second choices. All choices of the other two tokens are dropped.
   const at::Tensor probabilities = torch::tensor({0.9, 0.1}).expand({4, 2});
   const Routing whole = route(probabilities, 4, {.per_token = 2, .capacity_factor = 0.5});
   ASSERT_EQ(numbers(whole.taken), (Numbers{0, 1, 4, 5}));
@@ -76,7 +76,7 @@ TEST(Routing, APartHasTheChoicesThatTheWholeTakesOfItsTokens) {
   EXPECT_EQ(part.first_choices, (Numbers{4, 0})) << "of all tokens";
 }
 
-// Token by token, as the definition says.
+// A reference by definition, token by token.
 struct Plain {
   at::Tensor output;
   double balance = 0;
@@ -158,7 +158,7 @@ TEST(MixtureOfExperts, ComputesWhatAPlainLoopDoes) {
   }
 }
 
-// The gradient of the auxiliary loss against differences of the plain reference's value.
+// Compares the gradient of the auxiliary loss with finite differences of the plain reference.
 TEST(MixtureOfExperts, TheBalanceLossPullsOnTheRouter) {
   MixtureOfExperts layer = filled(small(1, 0));
   const at::Tensor input = random_tensor({2, 5, 6}, 8);
@@ -212,7 +212,8 @@ struct Result {
   std::vector<at::Tensor> gradients;
 };
 
-// The mean over samples of a loss that tells them apart; a rank has samples [begin, end) of the joint batch.
+// Runs the mean over samples of a loss that distinguishes them; a rank has samples [begin, end) of the joint
+// batch.
 Result pass(MixtureOfExpertsImpl& layer, std::int64_t begin, std::int64_t end, bool checkpointed = false) {
   const at::Tensor input =
       random_tensor({7, kLength, 6}, 11).narrow(0, begin, end - begin).clone().requires_grad_();
@@ -227,7 +228,7 @@ Result pass(MixtureOfExpertsImpl& layer, std::int64_t begin, std::int64_t end, b
   return result;
 }
 
-// What one process computes on the joint batch, from ranks that have `counts` samples each.
+// Compares ranks with `counts` samples each with one process that has the joint batch.
 void expect_equal_to_one_process(const std::string& engine, const std::vector<std::int64_t>& counts,
                                  std::int64_t per_token, double capacity, bool checkpointed = false) {
   MixtureOfExperts alone = filled(small(per_token, capacity));
@@ -245,13 +246,13 @@ void expect_equal_to_one_process(const std::string& engine, const std::vector<st
     const std::string what = engine + " rank " + std::to_string(rank);
     if (mine > 0) {
       EXPECT_LT(largest_difference(result.output, expected.output.narrow(0, begin, mine)), 1e-12) << what;
-      // The joint loss counts a rank's samples by their share.
+      // The joint loss weights a rank's samples by their share.
       EXPECT_LT(largest_difference(result.input_gradient * (static_cast<double>(mine) / 7),
                                    expected.input_gradient.narrow(0, begin, mine)),
                 1e-12)
           << what;
     }
-    // The router is dense: its gradient is averaged by the strategy.
+    // The router is dense: the strategy averages its gradient.
     at::Tensor router = result.gradients[0] * (static_cast<double>(mine) / 7);
     all_reduce(router, context.world());
     EXPECT_LT(largest_difference(router, expected.gradients[0]), 1e-12) << what;
@@ -272,7 +273,7 @@ TEST(MixtureOfExperts, SpreadOverRanksComputesWhatOneProcessDoes) {
     expect_equal_to_one_process(engine, {4, 3}, 1, 0);
     expect_equal_to_one_process(engine, {3, 4}, 2, 0);
     expect_equal_to_one_process(engine, {2, 2, 2, 1}, 2, 1);
-    expect_equal_to_one_process(engine, {7, 0}, 1, 1);  // a rank that has run out of data
+    expect_equal_to_one_process(engine, {7, 0}, 1, 1);  // a rank without data
   }
 }
 
@@ -280,7 +281,7 @@ TEST(MixtureOfExperts, MayComputeItsForwardPassAgain) {
   expect_equal_to_one_process("native", {4, 3}, 2, 1, /*checkpointed=*/true);
 }
 
-// c10d's default for an operation: it throws before anything is sent.
+// c10d's default for a missing operation: it throws before sending anything.
 class WithoutAllToAll final : public c10d::Backend {
  public:
   explicit WithoutAllToAll(c10::intrusive_ptr<c10d::Backend> inner)

@@ -15,7 +15,7 @@ at::Tensor with_gradient(const at::Tensor& gradient) {
   return parameter;
 }
 
-// Dense ones of several sizes, strides and dtypes; below and above a row of the sum.
+// Returns dense parameters of several sizes, strides and dtypes, smaller and larger than a row of the sum.
 std::vector<at::Tensor> dense_parameters() {
   torch::manual_seed(3);
   return {with_gradient(torch::randn({7})),
@@ -48,7 +48,7 @@ TEST(GradientNorm, CountsSparseAndComplexOnes) {
   const at::Tensor rows = torch::sparse_coo_tensor(torch::tensor({{1, 1, 3}}), torch::ones({3, 2}), {5, 2});
   const std::vector<at::Tensor> parameters = {with_gradient(rows),
                                               with_gradient(torch::full({2}, c10::complex<float>(3, 4)))};
-  // Row 1 is there twice: its two elements are 2.
+  // Row 1 is repeated: its two elements are 2.
   const double norm = std::sqrt(4 + 4 + 1 + 1 + 2 * 25);
   EXPECT_NEAR(clip_gradients(parameters, norm / 2), norm, 1e-5);
   EXPECT_NEAR(parameters[0].grad().to_dense()[1][0].item<double>(), 1, 1e-5);

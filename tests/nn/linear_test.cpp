@@ -1,4 +1,4 @@
-// nn::Linear is torch::nn::Linear but for the way in which it adds the bias.
+// Compares nn::Linear with torch::nn::Linear, from which only the addition of the bias differs.
 #include "rondo/nn/linear.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Pass pass_of(Layer& layer, const at::Tensor& input) {
   const at::Tensor leaf = input.detach().clone().requires_grad_(true);
   Pass pass;
   pass.output = layer.forward(leaf);
-  // Gradients of other values than one.
+  // Uses gradients other than one.
   (pass.output * random_tensor(pass.output.sizes(), 5, input.scalar_type())).sum().backward();
   pass.of_input = leaf.grad();
   pass.of_weight = layer.weight.grad();
@@ -38,7 +38,7 @@ Pass pass_of(Layer& layer, const at::Tensor& input) {
   return pass;
 }
 
-// Largest difference relative to the largest value.
+// Returns the largest difference relative to the largest value.
 double difference(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() && !b.defined()) return 0;
   EXPECT_EQ(a.sizes(), b.sizes());
@@ -65,7 +65,7 @@ TEST(Linear, ComputesWhatLibtorchsDoes) {
   }
 }
 
-// A product over many features may be summed in blocks, to the first of which the bias is added.
+// A product over many features may be summed in blocks, with the bias added to the first one.
 TEST(Linear, AgreesWithinRoundingForManyFeatures) {
   for (const std::int64_t features : {512, 1536, 4096}) {
     torch::nn::Linear plain(features, 33);
@@ -101,7 +101,7 @@ TEST(Linear, StartsWithTheSameValues) {
   EXPECT_EQ(own_text.str(), plain_text.str());
 }
 
-// Either reads the checkpoints of the other.
+// Each can read the other's checkpoints.
 template <class From, class To>
 void expect_same_state(From from, To to) {
   EXPECT_EQ(from->named_parameters().keys(), (std::vector<std::string>{"weight", "bias"}));
@@ -126,9 +126,9 @@ TEST(Linear, WorksInASequential) {
   const at::Tensor input = random_tensor({2, 3, 6}, 1, at::kFloat);
   EXPECT_TRUE(model->forward(input).equal(at::linear(at::relu(at::linear(input, first.weight, first.bias)),
                                                      model->at<nn::LinearImpl>(2).weight)));
-  // The bias is added within the product: nothing but the product is in the graph.
+  // The bias is added within the product, so the graph has only the product.
   EXPECT_EQ(first.forward(input).grad_fn()->name().find("Add"), std::string::npos);
-  // A search for libtorch's layer finds it.
+  // The layer is found as libtorch's type.
   EXPECT_NE(model->ptr(0)->as<torch::nn::Linear>(), nullptr);
 }
 
@@ -139,7 +139,7 @@ TEST(Linear, IsAUnit) {
   EXPECT_NE(std::dynamic_pointer_cast<Unit<nn::Linear>::Impl>(unit->clone()), nullptr);
 }
 
-// libtorch's clone() knows the class that it is written in, not those derived from it.
+// libtorch's clone() returns the class that implements it, not a derived class.
 template <class Layer>
 void expect_clone(std::shared_ptr<Layer> layer) {
   fill_parameters(*layer, 3);

@@ -47,7 +47,7 @@ TEST(NamedLosses, EqualLibtorchs) {
   EXPECT_EQ(std::vector<std::string>(std::begin(kLossNames), std::end(kLossNames)), names);
 }
 
-// The sum of many losses of 16 bits has the digits of float32, and float16 does not overflow.
+// The sum of many 16-bit losses has the precision of float32, and float16 does not overflow.
 TEST(NamedLosses, SumInFloat32) {
   torch::manual_seed(2);
   const std::int64_t rows = 20000;
@@ -71,8 +71,8 @@ TEST(NamedLosses, SumInFloat32) {
   }
 }
 
-// An int64 target of -100 is a number like any other where no class is asked for: it counts in the loss, and
-// as much in the batch's share of a window.
+// An int64 target of -100 is an ordinary number for losses of elements: it counts in the loss and in the
+// batch's share of a window.
 TEST(NamedLosses, OfElementsCountEveryWholeNumber) {
   const at::Tensor target = torch::tensor({-100, 1, -100, 4}, torch::kLong);
   for (const std::string name : {"bce_with_logits", "l1", "mse", "smooth_l1"}) {
@@ -109,7 +109,7 @@ TEST(NamedLosses, WrongOnesSayWhatAndWhatIsAllowed) {
   });
   EXPECT_TRUE(states(classes, "cross_entropy") && states(classes, "int64") && states(classes, "float32 [2]"))
       << classes;
-  // The function itself, which is the Trainer's default.
+  // The function itself, the Trainer's default.
   for (const at::Tensor& target : {torch::zeros({3}, at::kLong), torch::zeros({2})}) {
     const std::string message = message_of<UsageError>([&] { cross_entropy(torch::zeros({2, 4}), target); });
     EXPECT_TRUE(states(message, "[2, 4]") && states(message, "int64")) << message;
@@ -126,7 +126,7 @@ TEST(LossFunction, OfTheUserCountsSamples) {
   EXPECT_EQ(result.sum.item<double>(), 10);
   EXPECT_EQ(result.predictions, 2);
   EXPECT_EQ(loss.predictions({torch::zeros({2})}, 2), 2);
-  // The mean over nothing is not asked for.
+  // The function is not called for an empty batch.
   EXPECT_EQ(loss({torch::zeros({0})}, {torch::zeros({0})}, 0).mean.item<double>(), 0);
 }
 
@@ -185,7 +185,7 @@ TEST(LossFunction, HasAGradientWhereTheOutputsHaveOne) {
   };
   for (const LossFunction& loss : {detached, constant})
     expect_facts(message_of<UsageError>([&] { loss({output}, {target}, 4); }), {"gradient", "detach"});
-  // Nothing is learned from these anyway.
+  // No gradient is expected here.
   EXPECT_EQ(detached({output.detach()}, {target}, 4).mean.item<double>(), 1);
   const at::NoGradGuard no_gradients;
   EXPECT_EQ(detached({output}, {target}, 4).mean.item<double>(), 1);

@@ -41,7 +41,7 @@ TEST(ForwardFunction, TakesAnySignature) {
   EXPECT_TRUE(at::allclose(outputs[0].sum(1), outputs[1]));
 }
 
-// SequentialImpl::forward is a template that takes anything.
+// SequentialImpl::forward is a template that accepts any argument.
 TEST(ForwardFunction, TakesASequentialAsWhatItsLayersTake) {
   torch::nn::Sequential layers(torch::nn::Linear(3, 2), torch::nn::ReLU());
   const Model model = as_model(layers.ptr());
@@ -89,7 +89,7 @@ def forward(self, x, y):
   EXPECT_TRUE(at::equal(model.forward.run({x, x}).front(), torch::full({3}, 3.0)));
   model.module->eval();
   EXPECT_TRUE(at::equal(model.forward.run({x, x}).front(), torch::full({3}, 4.0)));
-  // The same tensors: what an optimizer changes is what forward computes with.
+  // The tensors are shared: forward uses an optimizer's changes.
   {
     const torch::NoGradGuard no_grad;
     at::Tensor(tensors.parameters.front().tensor).fill_(5);

@@ -11,12 +11,13 @@
 
 namespace rondo::testing {
 
-// Boxes, boxes of equal blocks, and ranges of both, at random places of tensors of up to four dimensions.
+// A generator of boxes, boxes of equal blocks, and ranges of both, at random places of tensors with up to
+// four dimensions.
 class RandomShards {
  public:
   explicit RandomShards(unsigned seed) : generator_(seed) {}
 
-  std::int64_t number(std::int64_t from, std::int64_t to) {  // both included
+  std::int64_t number(std::int64_t from, std::int64_t to) {  // inclusive limits
     return std::uniform_int_distribution<std::int64_t>(from, to)(generator_);
   }
 
@@ -35,7 +36,7 @@ class RandomShards {
     return shard;
   }
 
-  // A box or a range of one, or the same of each of several blocks; sometimes without elements.
+  // Returns a box, a range of a box, or either of them in each of several blocks; sometimes empty.
   Shard shard(const std::string& name, const std::vector<std::int64_t>& sizes) {
     std::vector<std::int64_t> block = sizes;
     std::int64_t blocks = 1;

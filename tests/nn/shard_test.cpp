@@ -14,7 +14,7 @@ namespace {
 
 using testing::RandomShards;
 
-// A tensor whose elements are all different.
+// Returns a tensor with distinct elements.
 at::Tensor numbered(const std::vector<std::int64_t>& sizes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes) elements *= size;

@@ -28,7 +28,7 @@ struct Values {
 };
 
 at::Tensor joint_input(std::int64_t samples, std::int64_t features = kFeatures) {
-  // A mean that is large beside the deviation.
+  // A mean that is large compared with the deviation.
   return random_tensor({samples, features, 3, 2}, 5) * 2 + 100;
 }
 
@@ -40,7 +40,7 @@ void fill(Norm& norm) {
   norm.bias.copy_(random_tensor({kFeatures}, 2));
 }
 
-// The loss of the joint batch is the mean over its samples; `output` is of some rows of it.
+// Returns the mean over samples, as in the loss of the joint batch; `output` has some of its rows.
 at::Tensor mean_loss(const at::Tensor& output, const at::Tensor& factors) {
   return (output.square() * factors).sum() / std::max<std::int64_t>(1, output.size(0));
 }
@@ -71,7 +71,7 @@ void expect_equal_to_one_process(const std::vector<std::int64_t>& counts) {
     const at::Tensor output = norm->forward(input);
     mean_loss(output, factors.narrow(0, first, count)).backward();
 
-    // What a strategy does with gradients of parameters, here by hand, and to those of the input alike.
+    // Combines gradients of parameters and of the input as a strategy does.
     const double share = static_cast<double>(count) / static_cast<double>(samples);
     at::Tensor weight = norm->weight.grad() * share, bias = norm->bias.grad() * share;
     all_reduce(weight, group);
@@ -118,7 +118,7 @@ TEST(SyncBatchNorm, WorksOverEveryEngineWithInputsOfTwoDimensions) {
 }
 
 TEST(SyncBatchNorm, WithoutWeightsAllRanksCountTheSame) {
-  // As under PyTorch's DistributedDataParallel: the mean of the ranks' mean losses.
+  // As in PyTorch's DistributedDataParallel: the mean of the ranks' mean losses.
   const at::Tensor joint = joint_input(4), factors = random_tensor(joint.sizes(), 9);
   torch::nn::BatchNorm2d norm(kFeatures);
   fill(*norm);
@@ -202,7 +202,7 @@ TEST(SyncBatchNorm, RefusesWhatCannotBe) {
     EXPECT_NE(message.find("'norm'"), std::string::npos) << message;
     EXPECT_NE(message.find("rondo::SyncBatchNorm"), std::string::npos) << message;
     EXPECT_NE(dynamic_cast<torch::nn::BatchNorm1dImpl*>(member.first->ptr(0).get()),
-              nullptr);  // nothing was changed
+              nullptr);  // unchanged
 
     SyncBatchNorm norm(torch::nn::BatchNormOptions(kFeatures), group);
     EXPECT_THROW(norm->forward(at::ones({2, 4})), UsageError);

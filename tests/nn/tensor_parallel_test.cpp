@@ -1,5 +1,5 @@
-// Layers divided among ranks compute what whole ones compute, forward and backward, and what cannot be
-// divided says why.
+// Layers divided among ranks compute the same as whole ones, forward and backward; errors name sizes that
+// cannot be divided.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/types.h>
@@ -30,7 +30,7 @@ using testing::run_ranks;
 
 constexpr double kRounding = 1e-11;
 
-// A user's own module: two layers of its own, a Sequential of libtorch's, a lone parameter.
+// A user's module: two layers of its own, a libtorch Sequential, a norm.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::int64_t inside = 8) {
     up = register_module("up", ParallelLinear(6, inside));
@@ -55,7 +55,7 @@ const ParallelRules kNetRules{.rules = {{"up", ParallelStyle::column},
                                         {"tail.0", ParallelStyle::column},
                                         {"tail.2", ParallelStyle::row}}};
 
-// The whole gradient of a parameter of which every rank has the part that `division` says.
+// Returns the whole gradient of a parameter that is divided among ranks as `division` describes.
 at::Tensor whole_gradient(const at::Tensor& parameter, const Division& division, const Group& group) {
   const Shard* const address = division.find(parameter);
   if (address == nullptr) return parameter.grad();
@@ -230,7 +230,7 @@ TEST(TensorParallel, RingAttentionLosesWhatTheWholeSequenceLoses) {
   scores = scores.masked_fill(at::ones({16, 16}, at::kBool).triu(1), -INFINITY);
   const at::Tensor expected = at::matmul(dropout->forward(scores.softmax(-1)), whole[2]);
   (expected * factors).sum().backward();
-  // Alone, and under heads that other ranks divide: ranks 0 and 2 have the first half of the heads.
+  // Without and with division of heads among other ranks: ranks 0 and 2 have the first half of the heads.
   for (const int heads : {1, 2}) {
     run_ranks(2 * heads, "native", [&](Context& context) {
       const Context meshed = context.mesh({{"context", 2}, {"tensor", heads}});

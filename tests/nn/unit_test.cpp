@@ -27,7 +27,7 @@ struct ForkImpl : torch::nn::Module {
 };
 TORCH_MODULE(Fork);
 
-// Changes its input in place, as activation functions may.
+// A module that changes its input in place, as activation functions may.
 struct InPlaceImpl : torch::nn::Module {
   InPlaceImpl() { linear = register_module("linear", torch::nn::Linear(3, 3)); }
   at::Tensor forward(at::Tensor x) { return linear(x.relu_()); }
@@ -160,14 +160,14 @@ TEST(Wrap, MakesUnitsOfTheLayersOfASequentialWithoutAnotherTypeOrName) {
   const std::vector<std::string> names = model->named_parameters().keys();
 
   EXPECT_EQ(wrap_units(*model, wrap_types<torch::nn::LinearImpl>()), 2);
-  EXPECT_EQ(wrap_units(*model, wrap_all()), 1);  // what is a unit already stays one
+  EXPECT_EQ(wrap_units(*model, wrap_all()), 1);  // existing units stay
   EXPECT_EQ(model->named_parameters().keys(), names);
   EXPECT_TRUE(at::equal(model->forward(input), expected));
   EXPECT_EQ(partition_into_units(*model).size(), 3U);
   const auto events = observe(*model, [&] { model->forward(input).sum().backward(); });
   EXPECT_EQ(events.size(), 12U);
   model->train();
-  EXPECT_FALSE(at::allclose(model->forward(input), expected));  // the batch's own statistics
+  EXPECT_FALSE(at::allclose(model->forward(input), expected));  // batch statistics
 }
 
 TEST(Wrap, BySize) {
@@ -199,7 +199,7 @@ TEST(Partition, ParametersSharedByTwoUnitsBelongToWhatIsAroundBoth) {
   EXPECT_FALSE(in_root("first.bias"));
 }
 
-// A module that libtorch can clone, with a unit in it.
+// A module that libtorch can clone and that contains a unit.
 struct CloneableInsideImpl : torch::nn::Cloneable<CloneableInsideImpl> {
   CloneableInsideImpl() { reset(); }
   void reset() override { linear = register_module("linear", Unit<torch::nn::Linear>(3, 3)); }

@@ -34,7 +34,7 @@ Names units_by(const Names& rules) {
   wrap_units(*model, rules);
   Names names;
   for (UnitState* unit : units_of(*model)) names.push_back(unit->name());
-  // Names of parameters stay.
+  // Names of parameters do not change.
   EXPECT_EQ(model->named_parameters().keys(), layers()->named_parameters().keys());
   EXPECT_EQ(model->forward(torch::ones({3, 4})).sizes(), (at::IntArrayRef{3, 2}));
   return names;

@@ -7,11 +7,11 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/parallel/ddp/ddp.h"
+#include "rondo/parallel/ddp/join.h"
 #include "rondo/parallel/hooks/codec_hook.h"
 #include "rondo/parallel/hooks/default_hooks.h"
 #include "rondo/parallel/hooks/power_sgd_hook.h"
 #include "rondo/parallel/hooks/registry.h"
-#include "rondo/parallel/ddp/join.h"
 #include "tests/parallel/small_models.h"
 
 namespace rondo::comm_hook_test {

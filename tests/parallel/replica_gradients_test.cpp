@@ -199,10 +199,10 @@ TEST(ReplicaGradients, EnginesReduceWhatIsDense) {
 
 TEST(ReplicaEngines, NcclTakesReplicasOnCardsOnly) {
   testing::expect_facts(testing::message_of<UsageError>([] {
-                          require_cards({c10::kMeta, c10::kCPU}, "--cross-device-ops nccl");
+                          require_cuda_devices({c10::kMeta, c10::kCPU}, "--cross-device-ops nccl");
                         }),
                         {"--cross-device-ops nccl", "replica 1", "CPU", "--device cuda"});
-  EXPECT_NO_THROW(require_cards({c10::kMeta, c10::kMeta}, "--cross-device-ops nccl"));
+  EXPECT_NO_THROW(require_cuda_devices({c10::kMeta, c10::kMeta}, "--cross-device-ops nccl"));
   testing::run_ranks(2, "native", [](Context& context) {
     testing::expect_facts(
         testing::message_of<UsageError>([&] { require_nccl(context, "mwm-implementation nccl"); }),

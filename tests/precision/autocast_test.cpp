@@ -73,7 +73,7 @@ TEST(Autocast, EndsWithItsScopeAndNests) {
 TEST(Autocast, LeavesWeightsAndTheirGradientsInFloat32) {
   at::Tensor weight = torch::rand({4, 4}).requires_grad_(true);
   at::Tensor loss;
-  for (int step = 0; step < 2; ++step) {  // the second must see the weight of its own time
+  for (int step = 0; step < 2; ++step) {  // the second step must see its current weight
     {
       const Autocast autocast(at::kCPU, at::kBFloat16);
       loss = at::linear(torch::ones({1, 4}), weight).sum();

@@ -40,7 +40,7 @@ at::Tensor parameter(std::initializer_list<float> values, at::ScalarType dtype =
   return torch::tensor(std::vector<float>(values)).to(dtype).requires_grad_(true);
 }
 
-// A parameter whose loss has `gradient`.
+// Runs backward of a loss whose gradient with respect to `weight` is `gradient`.
 void backward(GradScaler& scaler, const at::Tensor& weight, const at::Tensor& gradient) {
   scaler.scale((weight * gradient).sum()).backward();
 }
@@ -90,7 +90,7 @@ TEST(GradScaler, StateGoesOnWhereItWasSaved) {
   EXPECT_EQ(fresh.state_dict(), saved.state_dict());
   train(fresh, weight, 3);
   EXPECT_EQ(fresh.state_dict(), straight.state_dict());
-  fresh.load_state_dict(saved.state_dict());  // also into one that has run
+  fresh.load_state_dict(saved.state_dict());  // also into a used scaler
   EXPECT_EQ(fresh.state_dict(), saved.state_dict());
 }
 
@@ -106,7 +106,7 @@ TEST(GradScaler, UnscalesEveryKindOfGradient) {
     EXPECT_TRUE(at::equal(weight.grad(), torch::tensor({0.5F, 1.0F, 1.5F, 2.0F}).to(dtype))) << dtype;
     EXPECT_FALSE(without.grad().defined());
   }
-  // A transposed gradient, and a sparse one with an index that stands twice.
+  // A transposed gradient, and a sparse one with a repeated index.
   at::Tensor matrix = torch::ones({2, 3}).requires_grad_(true);
   at::Tensor table = torch::ones({4, 2}).requires_grad_(true);
   SGD optimizer({matrix, table}, 1.0);
@@ -139,7 +139,7 @@ TEST(GradScaler, TwoOptimizersAreSkippedOneByOneAndMoveOneScale) {
 
 TEST(GradScaler, OneRanksBadGradientSkipsTheStepOnAll) {
   run_ranks(3, "native", [](Context& context) {
-    // Parts of a sharded model: each rank optimises another one, and the last has none.
+    // Parts of a sharded model: each rank optimises another part, and the last has none.
     at::Tensor part = parameter({1.0F});
     const bool last = context.rank() == 2;
     std::vector<at::Tensor> parameters;

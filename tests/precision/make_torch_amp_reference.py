@@ -1,11 +1,11 @@
-"""Writes what PyTorch's torch.amp does on a CPU; the C++ tests compare with it.
+"""Writes reference results of torch.amp on a CPU, with which the C++ tests compare.
 
 Usage: python tests/precision/make_torch_amp_reference.py > tests/precision/torch_amp_reference.json
-tests/integration/precision_test.py checks that the stored file is what the installed PyTorch gives.
+tests/integration/precision_test.py checks that the stored file equals the output with the installed PyTorch.
 
-"grad_scaler" holds several trainings of one small weight with SGD. Each step names the gradient that a unit loss has
-(null: not a number, "inf": infinite), the scaler's state afterwards, and the weight. "autocast" names, for
-each autocast dtype and operation, the dtype that the operation gives.
+"grad_scaler" holds several trainings of one small weight with SGD. Each step has the gradient at scale 1
+(null: NaN, "inf": infinity), and the scaler's state and the weight after the step. "autocast" has the dtype of the
+result for each autocast dtype and operation.
 """
 import json
 import math
@@ -41,7 +41,7 @@ def scaler_trainings():
         train({"init_scale": 65536.0, "growth_interval": 3}, good + [None] + good * 3 + ["inf", "inf"] + good * 2),
         train({"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 1},
               [1.0, None, 7.0, 0.5, "inf"]),
-        # Growth stops below infinity; a gradient that the scale itself makes infinite is found too.
+        # The scale never grows to infinity, and a gradient that becomes infinite by scaling is detected.
         train({"init_scale": 2.0**126, "growth_interval": 1}, [0.5, 0.5, 0.5, 1e-30]),
     ]
 

@@ -34,9 +34,10 @@ const std::vector<std::pair<std::string, Factory>>& optimizers() {
   return all;
 }
 
-// What the class does, written out: a copy in float32 that the optimizer moves, rounded into the model.
+// Compares with an explicit implementation: a float32 copy that the optimizer updates, rounded into the
+// model.
 TEST(MasterWeights, EqualsCopiesMadeByHandUnderAnyOptimizer) {
-  at::set_num_threads(1);  // small products, many of them
+  at::set_num_threads(1);  // many small products
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     for (const auto& [name, make] : optimizers()) {
       SCOPED_TRACE(name);
@@ -80,7 +81,8 @@ TEST(MasterWeights, EqualsCopiesMadeByHandUnderAnyOptimizer) {
   }
 }
 
-// Updates below the low-precision dtype's step are lost without master weights and add up with them.
+// Updates below the low-precision dtype's resolution are lost without master weights, and accumulate with
+// them.
 TEST(MasterWeights, KeepsUpdatesThatTheModelCannotShow) {
   torch::nn::Linear layer(torch::nn::LinearOptions(1, 1).bias(false));
   layer->weight.data().fill_(1.0F);
@@ -115,7 +117,7 @@ struct Tied : torch::nn::Module {
 TEST(MasterWeights, ItsModuleHasTheModelsNamesAndSharing) {
   Tied tied;
   cast_model(tied, at::kHalf, false);
-  tied.scale.set_data(tied.scale.to(at::kFloat));  // one that was float32 all along
+  tied.scale.set_data(tied.scale.to(at::kFloat));  // a float32 parameter from the start
   MasterWeights masters(tied);
   const auto ours = masters.module().named_parameters();
   const auto theirs = tied.named_parameters();

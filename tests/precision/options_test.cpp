@@ -22,7 +22,7 @@ PrecisionSettings settings(OptLevel level, at::ScalarType dtype = at::kHalf) {
   return resolve({.level = level, .dtype = dtype});
 }
 
-// Apex' table, and bfloat16 without a scale.
+// Apex's table, and bfloat16 without a scale.
 TEST(OptLevel, HasApexsMeaning) {
   const PrecisionSettings o0 = settings(OptLevel::O0);
   EXPECT_FALSE(o0.cast_model_type || o0.patch_functions || o0.master_weights || o0.loss_scale.scales());

@@ -63,9 +63,9 @@ inline const std::vector<VariableSpec> kVariables = {
     {"weight", 10, 3, false}, {"table", 100, 4, true}, {"bias", 3, 1, false}};
 
 // Connects a worker that claims to be on another host.
-inline std::shared_ptr<Asker> greet(std::unique_ptr<control::Connection> connection, std::uint32_t worker,
-                                    const ServerOptions& options) {
-  auto asker = std::make_shared<Asker>(std::move(connection), worker, str("worker ", worker));
+inline std::shared_ptr<RequestClient> greet(std::unique_ptr<control::Connection> connection,
+                                            std::uint32_t worker, const ServerOptions& options) {
+  auto asker = std::make_shared<RequestClient>(std::move(connection), worker, str("worker ", worker));
   asker->ask(
       Operation::hello,
       [&](control::MessageWriter& writer) {
@@ -80,8 +80,8 @@ inline std::shared_ptr<Asker> greet(std::unique_ptr<control::Connection> connect
   return asker;
 }
 
-inline std::shared_ptr<Asker> meet_from_another_host(const Servers& servers, std::uint32_t worker,
-                                                     const ServerOptions& options) {
+inline std::shared_ptr<RequestClient> meet_from_another_host(const Servers& servers, std::uint32_t worker,
+                                                             const ServerOptions& options) {
   return greet(std::make_unique<control::Connection>(servers.addresses[0], servers.secret,
                                                      str("worker ", worker), "server 0"),
                worker, options);

@@ -12,7 +12,7 @@
 #include "tests/errors.h"
 #include "tests/nn/random_shards.h"
 
-// Moves between ranks, held to the full tensors that the shards are pieces of.
+// Tests of moves between ranks, compared with the full tensors of the shards.
 namespace rondo::shard_directory_test {
 namespace {
 
@@ -29,7 +29,7 @@ struct Tensors {
 
 at::Tensor unset(const Shard& shard, at::ScalarType dtype) { return at::full(shard.local_sizes(), 7, dtype); }
 
-// Every element is on some rank; pieces overlap, and ranks have several pieces of a tensor or none.
+// Every element is on at least one rank; pieces overlap, and ranks have several pieces of a tensor or none.
 Tensors random_tensors(unsigned seed, int ranks) {
   RandomShards random(seed);
   Tensors result;
@@ -50,7 +50,7 @@ Tensors random_tensors(unsigned seed, int ranks) {
       shard.replica = static_cast<int>(random.number(0, 2));
       result.held[any_rank()].push_back(std::move(shard));
     };
-    // Ranges that together are all of it, and others that overlap.
+    // Ranges that cover the tensor, and others that overlap.
     for (std::int64_t begin = 0; begin < elements;) {
       const std::int64_t end = random.number(begin + 1, elements);
       hold(flat_shard(name, sizes, begin, at::empty({end - begin})));
@@ -98,7 +98,7 @@ TEST(ShardDirectory, RandomShardsMoveAsTheFullTensorsSay) {
 TEST(ShardDirectory, OwnShardsComeFirstAndThenTheLowestCopy) {
   run_ranks(3, "native", [](Context& context) {
     const double own = context.rank();
-    // Copies that differ tell where a value is from. Rank 2 has the lowest, rank 0 none.
+    // Different copies reveal the source of a value. Rank 2 has the lowest copy, rank 0 none.
     std::vector<Shard> held;
     if (context.rank() > 0) held.push_back(full_shard("t", at::full({4}, own), 2 - context.rank()));
     const ShardDirectory directory(held, context.world());
@@ -125,7 +125,7 @@ TEST(ShardDirectory, ValuesAreConvertedAndReadInPlace) {
 TEST(ShardDirectory, WhatNoRankHoldsIsNamedOnAllRanksAndNothingChanges) {
   run_ranks(2, "native", [](Context& context) {
     const bool first = context.rank() == 0;
-    // Of [4, 3] the elements 5 and 6 are nowhere.
+    // Elements 5 and 6 of [4, 3] are on no rank.
     std::vector<Shard> held = {first ? flat_shard("a", {4, 3}, 0, at::ones({5}))
                                      : flat_shard("a", {4, 3}, 7, at::ones({5}))};
     held.push_back(full_shard("b", at::ones({2})));
@@ -133,7 +133,7 @@ TEST(ShardDirectory, WhatNoRankHoldsIsNamedOnAllRanksAndNothingChanges) {
     std::vector<Shard> wanted = {full_shard("b", at::zeros({2})), full_shard("a", at::zeros({4, 3}))};
     if (first) wanted.push_back(full_shard("c", at::zeros({1})));
     const std::vector<std::string> missing = directory.fetch(wanted);
-    ASSERT_EQ(missing.size(), 2U);  // both ranks lack the same of a
+    ASSERT_EQ(missing.size(), 2U);  // both ranks lack the same elements of a
     expect_facts(missing[0], {"2 elements", "'a'", "[4, 3]", "[1, 2]"});
     expect_facts(missing[1], {"'c'"});
     EXPECT_EQ(wanted[0].local.sum().item<double>(), 0);

@@ -28,7 +28,7 @@ TEST(ShardedTensor, MovesBetweenDimensionsAndBoxesAndIsFullAgain) {
       EXPECT_EQ(box, ShardedTensor::part_along({5, 7}, 1, group.rank(), ranks));
       EXPECT_TRUE(at::equal(columns.local(), full.narrow(1, box.offsets[1], box.sizes[1])));
 
-      // Any boxes, which may overlap and leave elements out.
+      // Any boxes, which may overlap and omit elements.
       const ShardedTensor middle = columns.redistribute(Box{{1, 2}, {3, 4}});
       EXPECT_TRUE(at::equal(middle.local(), full.narrow(0, 1, 3).narrow(1, 2, 4)));
       EXPECT_THROW(middle.full(), UsageError);

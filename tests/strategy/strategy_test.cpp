@@ -14,7 +14,7 @@
 namespace rondo::strategy_test {
 namespace {
 
-// Values over ranks without a way to train.
+// A strategy with values over ranks that cannot train.
 class ValuesOnly final : public ProcessStrategy {
  public:
   explicit ValuesOnly(Context context) : ProcessStrategy("values_only", std::move(context)) {}

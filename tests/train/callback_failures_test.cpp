@@ -1,4 +1,4 @@
-// What callbacks throw around a save, and saves of callbacks that cannot be written.
+// Exceptions of callbacks around a save, and callbacks' files that cannot be written.
 
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ class Failing final : public Callback {
   Trainer* trainer_ = nullptr;
 };
 
-// A checkpoint that cannot be written is a warning; what other callbacks throw meanwhile is none of that.
+// A checkpoint that cannot be written is a warning, but exceptions of other callbacks meanwhile are errors.
 TEST(CallbackFailures, AroundASaveEndAllWithTheirMessage) {
   for (const int ranks : {1, 3}) {
     for (const bool in_parts : {false, true}) {
@@ -86,7 +86,7 @@ TEST(CallbackFailures, AroundASaveEndAllWithTheirMessage) {
   }
 }
 
-// Files where checkpoints of step 2 are to be.
+// A callback that creates files in place of the checkpoints of step 2.
 class InTheWay final : public Callback {
  public:
   explicit InTheWay(std::vector<std::filesystem::path> folders) : folders_(std::move(folders)) {}

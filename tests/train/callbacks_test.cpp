@@ -1,4 +1,4 @@
-// What happens alongside a training: each callback by itself, and what one that throws does to the others.
+// Tests of each callback, and of the effect of one that throws on the others.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -47,7 +47,7 @@ using testing::small_model;
 using testing::strategy_for;
 using testing::values_of;
 
-// Writes down what it is told.
+// A callback that records its calls.
 class Diary final : public Callback {
  public:
   std::string name() const override { return "diary"; }
@@ -94,7 +94,7 @@ TEST(Callbacks, AreToldBeforeAndAfterEverything) {
   });
 }
 
-// Throws on one rank at one of the moments.
+// A callback that throws on one rank at a given moment.
 class Failing final : public Callback {
  public:
   Failing(std::string moment, int rank) : moment_(std::move(moment)), rank_(rank) {}
@@ -143,7 +143,7 @@ TEST(Callbacks, OneThatThrowsOnOneRankEndsAllWithItsMessage) {
           EXPECT_EQ(error.what(), expected);
           EXPECT_EQ(diary->lines.back(), "exception " + expected);
           EXPECT_EQ(error.exit_code(), ExitCode::failed);
-          if (error.mine_to_report()) ++reporters;
+          if (error.is_reporter()) ++reporters;
           ++told;
         }
       });
@@ -164,7 +164,7 @@ TEST(Callbacks, OneThatThrowsInOneProcessThrowsItsOwnError) {
   });
 }
 
-// Callbacks that watch validations are of no use in a training without them.
+// Callbacks that watch validations are useless in a training without them.
 TEST(Callbacks, ThatWatchValidationsRefuseATrainingWithoutThem) {
   const std::vector<std::shared_ptr<Callback>> watchers = {
       std::make_shared<EarlyStopping>(EarlyStopping::Options{}),
@@ -191,7 +191,7 @@ TEST(Callbacks, ThatWatchValidationsRefuseATrainingWithoutThem) {
   }
 }
 
-// Counts its steps; two of them have one name.
+// A callback that counts its steps; several have the same name.
 class Counts final : public Callback {
  public:
   explicit Counts(int by) : by_(by) {}
@@ -221,7 +221,7 @@ TEST(Callbacks, OfOneNameHaveStatesOfTheirOwn) {
     trainer.save(directory / "first", 1);
     Trainer resumed(*strategy, small_model(), adamw(), cross_entropy);
     resumed.restore(directory / "first");
-    resumed.save(directory / "again", 1);  // of states that no fit has had yet
+    resumed.save(directory / "again", 1);  // states not yet given to a fit
     EXPECT_EQ(fit(resumed, 5), (std::vector<int>{5, 50, 500}));
     Trainer again(*strategy, small_model(), adamw(), cross_entropy);
     again.restore(directory / "again");
@@ -283,7 +283,7 @@ TEST(EarlyStopping, EndsWithTheBestWeights) {
       EXPECT_TRUE(equal(values_of(trainer), keeper->seen[1])) << strategy_name;
       EXPECT_FALSE(equal(keeper->seen[3], keeper->seen[1]));
 
-      // So does the last checkpoint, and a run that goes on from it has nothing left to do.
+      // The last checkpoint has the best weights too, and a run that resumes from it has no steps left.
       Trainer resumed(*strategy, small_model());
       resumed.compile(adamw(), cross_entropy, {loss_metric(), best_at(2)});
       resumed.restore(directory.path());
@@ -340,7 +340,7 @@ TEST(ModelCheckpoint, KeepsTheBestAndEveryNthEpoch) {
   });
 }
 
-// A folder that cannot be made or written is refused before the first step, on all ranks.
+// A folder that cannot be created or written is an error before the first step, on all ranks.
 TEST(ModelCheckpoint, AFolderThatCannotBeWrittenIsRefusedAtTheStart) {
   const TemporaryDirectory directory;
   const std::filesystem::path below_a_file =
@@ -365,7 +365,7 @@ TEST(ModelCheckpoint, AFolderThatCannotBeWrittenIsRefusedAtTheStart) {
       }
     });
   }
-  // Looking leaves nothing.
+  // The check leaves no files.
   run_ranks(2, "native", [&](Context& context) {
     require_writable(context, directory / "a/b/c");
     EXPECT_FALSE(context.rank() == 0 && std::filesystem::exists(directory / "a"));
@@ -439,8 +439,8 @@ TEST(LearningRateScheduler, KeepsTheCurveOfTheRunThatBegan) {
     const std::vector<double> first = rates(4, 2, false);
     EXPECT_DOUBLE_EQ(first[0], 0.005);
     EXPECT_DOUBLE_EQ(first[1], 0.01);
-    EXPECT_DOUBLE_EQ(first[3], 0.005);  // half of the way down
-    // More steps, another warm-up: the curve has ended all the same.
+    EXPECT_DOUBLE_EQ(first[3], 0.005);  // middle of the decay
+    // More steps and another warm-up: the curve has ended nevertheless.
     for (const double rate : rates(8, 6, true)) EXPECT_DOUBLE_EQ(rate, 0.0);
   });
 }
@@ -521,7 +521,7 @@ TEST(Preemption, ByAFileOrASignalEndsAllRanksAfterOneStep) {
     run_ranks(2, "native", [&](Context& context) {
       auto strategy = strategy_for(context);
       Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
-      // Handlers are the process's, of which ranks as threads share one: rank 1 alone takes the signal over.
+      // Signal handlers belong to the process that the ranks' threads share: only rank 1 handles the signal.
       const auto preemption = std::make_shared<Preemption>(
           by_signal && context.rank() == 1
               ? Preemption::Options{.signals = {SIGUSR2}}
@@ -529,7 +529,7 @@ TEST(Preemption, ByAFileOrASignalEndsAllRanksAfterOneStep) {
       struct Announces final : Callback {
         std::string name() const override { return "announces"; }
         void on_train_begin(Trainer& trainer, const FitOutline&) override {
-          // The other rank sets up what they share, and forgets what was announced before.
+          // The other rank resets the shared state, including an earlier notice.
           barrier(trainer.strategy().context().world());
           if (trainer.strategy().context().rank() != 1) return;
           if (by_signal) {

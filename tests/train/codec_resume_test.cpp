@@ -1,4 +1,4 @@
-// A training whose gradients travel through a codec, interrupted and resumed from its checkpoint.
+// A training whose gradients pass a codec, interrupted and resumed from its checkpoint.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -27,7 +27,8 @@ using testing::run_ranks;
 constexpr std::int64_t kSteps = 8;
 constexpr std::int64_t kInterrupted = 4;
 
-// With enough parameters that three ranks encode sums too (see docs/codecs.md), in several buckets.
+// Returns a model with enough parameters for several buckets, in which three ranks encode sums too
+// (docs/codecs.md).
 Model wide_model(std::int64_t width = 600) {
   static std::mutex mutex;  // the default generator is shared
   const std::lock_guard lock(mutex);
@@ -50,7 +51,7 @@ std::unique_ptr<Strategy> ddp_with(const Context& context, const std::string& co
   return all_strategies().make("ddp", context, options);
 }
 
-// Trains from `from` (a checkpoint or nothing) to step `until`, and saves to `to` if that is given.
+// Trains from `from` (a checkpoint or empty) to step `until`, and saves to `to` if it is not empty.
 std::vector<at::Tensor> train_with(Strategy& strategy, const Model& model, std::int64_t until,
                                    const std::filesystem::path& from, const std::filesystem::path& to) {
   Trainer trainer(strategy, model, adamw(), cross_entropy);
@@ -91,7 +92,7 @@ TEST(CodecResume, GoesOnBitForBitAtTheSameWorldSize) {
   }
 }
 
-// Strategies that divide the model, whose ranks remember what was left out of all shards, and those of
+// Strategies that shard the model, whose ranks keep the codec's error of all shards, and strategies with
 // several replicas.
 TEST(CodecResume, OtherStrategiesGoOnBitForBit) {
   const std::vector<std::pair<std::string, OptionValues>> strategies = {
@@ -123,7 +124,7 @@ TEST(CodecResume, OtherStrategiesGoOnBitForBit) {
         train_to(kInterrupted, {}, directory.path());
         EXPECT_TRUE(same_bits(whole, train_to(kSteps, directory.path(), {}))) << name << " " << codec;
         if (context.rank() != 0) return;
-        // What makes it so is in the checkpoint.
+        // The checkpoint contains the codec's state.
         EXPECT_GT(std::filesystem::file_size(find_checkpoint(directory.path()) / "communication.safetensors"),
                   std::uintmax_t{3 * 4 * 10'000})
             << name;
@@ -132,12 +133,12 @@ TEST(CodecResume, OtherStrategiesGoOnBitForBit) {
   }
 }
 
-// What the engine's own codec between hosts has left out of sums is in the checkpoint too.
+// The checkpoint also contains the error of the engine's own codec between hosts.
 TEST(CodecResume, TheEnginesCodecGoesOnBitForBit) {
   const auto wide_layers = [](Context& context, std::int64_t until, const std::filesystem::path& from,
                               const std::filesystem::path& to) {
     DdpStrategyOptions options;
-    options.check_parameters_every = 100;  // whole buckets in one all-reduce each, also between hosts
+    options.check_parameters_every = 100;  // whole buckets, each in one all-reduce, also between hosts
     const auto strategy = all_strategies().make("ddp", context, options);
     return train_with(*strategy, wide_model(/*width=*/4000), until, from, to);
   };
@@ -147,7 +148,7 @@ TEST(CodecResume, TheEnginesCodecGoesOnBitForBit) {
         static_cast<int>(hosts.size()), "hierarchical(native, gloo, codec=int8)",
         [&](Context& context) {
           const auto engine = [&] { return engine_memory(context.world()); };
-          // Every training begins with an engine that remembers nothing, as a process does.
+          // Every training begins with an engine without state, as in a new process.
           const auto forget = [&] {
             auto nothing = engine();
             std::erase_if(nothing, [](const auto& entry) { return entry.first != "about"; });
@@ -174,7 +175,7 @@ TEST(CodecResume, TheEnginesCodecGoesOnBitForBit) {
   }
 }
 
-// What makes it so is in the checkpoint: without the file the same training ends elsewhere.
+// The checkpoint contains the codec's state: without that file the same training ends differently.
 TEST(CodecResume, TheCheckpointHoldsEveryRanksState) {
   const TemporaryDirectory directory;
   const std::filesystem::path without = directory.path() / "without";
@@ -192,7 +193,7 @@ TEST(CodecResume, TheCheckpointHoldsEveryRanksState) {
       }
       EXPECT_FALSE(at::equal(saved["rank0/hook/residual/0"], saved["rank1/hook/residual/0"]));
     }
-    // A checkpoint of the same step that a run without a codec has made.
+    // A checkpoint of the same step from a run without a codec.
     train(context, "none", kInterrupted, {}, without);
     const auto anew = train(context, "int8", kSteps, without, {});
     EXPECT_FALSE(same_bits(whole, anew));
@@ -210,7 +211,7 @@ TEST(CodecResume, AnotherWorldSizeOrCodecBeginsAnewAndSaysSo) {
       return ddp_with(context, codec)->prepare(wide_model().module)->restore_communication(states);
     };
     const CommunicationState own =
-        strategy->prepare(wide_model().module)->communication_state();  // of a model before its first step
+        strategy->prepare(wide_model().module)->communication_state();  // before the model's first step
     EXPECT_EQ(said("int8", {own, own}), "");
     EXPECT_NE(said("int8", {own, own, own}).find("is of 3 ranks, this run has 2"), std::string::npos);
     EXPECT_NE(said("int8", {}).find("begins anew: its saved state is not there"), std::string::npos);
@@ -218,7 +219,7 @@ TEST(CodecResume, AnotherWorldSizeOrCodecBeginsAnewAndSaysSo) {
     EXPECT_NE(other.find("communication hook 'codec int8', this model has 'codec top_k:0.1'"),
               std::string::npos)
         << other;
-    // What remembers nothing loses nothing.
+    // Codecs without state lose nothing.
     EXPECT_EQ(said("none", {own, own}), "");
     EXPECT_EQ(said("fp16_compress", {own, own}), "");
   });

@@ -13,14 +13,14 @@
 #include "tests/train/digits.h"
 #include "tests/train/equality_models.h"
 
-// What ranks that have parts of a model do together outside of training: save it, and compute with it.
+// Collective work of ranks with parts of a model outside training: saving and evaluation.
 namespace rondo::collective_checkpoint_test {
 namespace {
 
 using testing::make_subject;
 using testing::run_ranks;
 
-// Tells when it is made; `missing` elements are left out.
+// Returns a source that records when it is produced and lacks `missing` elements.
 TensorSource source(const std::string& name, std::vector<std::string>& made, std::int64_t missing = 0) {
   static const std::map<std::string, int> identities{{"a", 0}, {"b", 1}, {"c", 2}, {"d", 3}};
   return {name, at::kFloat, {8}, &identities.at(name), [name, &made, missing] {
@@ -37,7 +37,7 @@ TEST(CollectiveCheckpoint, ADiskThatFillsUpLeavesNoRankBehind) {
     CheckpointContents contents;
     contents.model = {source("a", mine), source("b", mine, /*missing=*/3), source("c", mine)};
     contents.optimizer_tensors = {source("d", mine)};
-    // The writer finds out between two tensors, as it would for want of room.
+    // The writer fails between two tensors, as it would on a full disk.
     EXPECT_THROW(save_together(context, directory.path(), 1, contents, 1), AgreedError);
     contents.model[1] = source("b", mine);
     save_together(context, directory.path(), 2, contents, 1);
@@ -50,7 +50,7 @@ TEST(CollectiveCheckpoint, ADiskThatFillsUpLeavesNoRankBehind) {
   EXPECT_EQ(newest->step, 2);
 }
 
-// For the duration of a scope; of all ranks, which are threads of one process.
+// A scope with a memory limit for all ranks, which are threads of one process.
 class LimitedMemory {
  public:
   LimitedMemory() { replica_memory_tracker().set_limit(Bytes{std::uint64_t{1} << 40}); }
@@ -61,7 +61,7 @@ class LimitedMemory {
 
 struct Way {
   std::string strategy;
-  bool on_hosts = false;  // one rank each
+  bool on_hosts = false;  // whether each rank has a host of its own
 };
 
 class InParts : public ::testing::TestWithParam<Way> {};
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, InParts,
                            return info.param.strategy + (info.param.on_hosts ? "_hosts" : "");
                          });
 
-// Three ranks, whose shares of batches differ.
+// Runs three ranks, whose shares of batches differ.
 void on_ranks(const Way& way, const std::function<void(Context&)>& body) {
   const std::vector<int> hosts = way.on_hosts ? std::vector<int>{0, 1, 2} : std::vector<int>{};
   run_ranks(3, way.on_hosts ? "hierarchical(native, gloo)" : "native", body, std::chrono::seconds(60), hosts);
@@ -96,7 +96,7 @@ TEST_P(InParts, EvaluationUnitByUnitIsEvaluationOfTheWhole) {
           barrier(context.world());
           EXPECT_EQ(trainer.evaluate(*subject.data, {.batch_size = 7}), whole) << name;
           EXPECT_TRUE(at::equal(trainer.predict(*subject.data, {.batch_size = 7}), outputs)) << name;
-          // Training goes on as if nobody had looked.
+          // Training continues as if there had been no evaluation.
           trainer.fit(subject.data, {.steps = 5, .batch_size = 4});
           EXPECT_EQ(trainer.evaluate(*subject.data).size(), whole.size());
           barrier(context.world());
@@ -123,7 +123,7 @@ TEST_P(InParts, ACheckpointHoldsWhatTheWholeModelHas) {
       trainer.compile(testing::adamw());
       trainer.fit(subject.data, {.steps = 3, .batch_size = 4});
       trainer.save(directory.path(), 1);
-      trainer.evaluate(*subject.data);  // parameters are whole from here on
+      trainer.evaluate(*subject.data);  // gathers the parameters
       if (context.rank() == 0) {
         const NamedTensors saved = map_tensors(find_checkpoint(directory.path()) / "model.safetensors");
         const NamedTensors expected = named_tensors(*subject.model.module);

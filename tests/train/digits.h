@@ -16,8 +16,7 @@
 
 namespace rondo::testing {
 
-// A small classification task that can be learned: the class is the position of the largest of eight
-// features.
+// A small learnable classification task: the class is the position of the largest of eight features.
 class Digits final : public Rows {
  public:
   explicit Digits(std::int64_t size, std::uint64_t seed = 1)
@@ -27,7 +26,7 @@ class Digits final : public Rows {
   explicit Digits(const at::Tensor& inputs) : Rows(inputs, inputs.argmax(1), 8) {}
 };
 
-// The same weights in every call, from any thread.
+// Returns a model with the same weights in every call, on any thread.
 inline Model small_model(double dropout = 0) {
   static std::mutex mutex;  // the default generator is shared
   const std::lock_guard lock(mutex);
@@ -52,7 +51,7 @@ inline std::unique_ptr<Strategy> strategy_for(const Context& context) {
   return all_strategies().make(context.world_size() == 1 ? "one_device" : "ddp", context);
 }
 
-// Keeps what it is told.
+// A callback that keeps its arguments.
 class Recorder final : public Callback {
  public:
   std::string name() const override { return "recorder"; }

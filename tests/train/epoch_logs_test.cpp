@@ -1,4 +1,4 @@
-// The files of epochs, CSV and JSON, over resumed runs.
+// Tests of the epoch logs, CSV and JSON, over resumed runs.
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -47,7 +47,7 @@ TEST(EpochLogs, HaveALineForEachEpochOfResumedRunsToo) {
           {.epochs = epochs, .batch_size = 4, .validation = digits(8, 2), .callbacks = callbacks});
     };
     train(2, false);
-    train(4, true);  // dies, so to say: its checkpoint is that of two epochs
+    train(4, true);  // simulates a death: its checkpoint is that of two epochs
     const FitResult result = train(3, true);
     ASSERT_EQ(result.history.size(), 1U);
     EXPECT_EQ(result.history[0].epoch, 2);
@@ -71,7 +71,7 @@ TEST(EpochLogs, HaveTheWholeOfAnEpochThatWasResumedInItsMiddle) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
-    // Three steps a pass; also virtual epochs of four.
+    // Three steps in a pass; also virtual epochs of four.
     for (const std::int64_t steps_per_epoch : {0, 4}) {
       const std::filesystem::path checkpoints = directory / str("checkpoints-", steps_per_epoch);
       const auto fit = [&](Trainer& trainer, std::int64_t steps, const std::string& log) {
@@ -93,7 +93,7 @@ TEST(EpochLogs, HaveTheWholeOfAnEpochThatWasResumedInItsMiddle) {
       const FitResult whole = trained(12, "whole");
       trained(5, "resumed");
       const FitResult rest = trained(12, "resumed");
-      // A second fit goes on in the epoch, too.
+      // A second fit continues the epoch too.
       Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
       fit(trainer, 5, "twice");
       fit(trainer, 12, "twice");

@@ -14,8 +14,8 @@
 #include "tests/parallel/sharded/layers.h"
 #include "tests/train/rows.h"
 
-// Small models of every kind in double precision, with dropout where the kind has it, and data for them: for
-// tests that hold training on many ranks to training in one process.
+// Small models of every kind in double precision, with dropout if the kind supports it, and data for them.
+// Tests compare training on many ranks with training in one process.
 namespace rondo::testing {
 
 // A residual block of convolutions with batch normalisation over all ranks and dropout.
@@ -75,7 +75,7 @@ Model as_model(const std::string& name, Holder module) {
 
 }  // namespace detail
 
-// The same weights and data in every call, from any thread.
+// Returns the same weights and data in every call, on any thread.
 inline Subject make_subject(const std::string& name) {
   static std::mutex mutex;  // the default generator is shared
   const std::lock_guard lock(mutex);

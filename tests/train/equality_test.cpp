@@ -1,7 +1,7 @@
-// Training on any number of ranks, under any strategy and any order of communication, is training in one
-// process on the joint batch: every kind of model through Trainer. By default a few steps of every strategy,
-// with one schedule each, and 50 steps of one of them, another one for each model and number of ranks;
-// RONDO_EQUALITY=all (`make equality`) takes 50 steps of all combinations.
+// Compares training through Trainer on any number of ranks, under any strategy and order of communication,
+// with one process on the joint batch, for every kind of model. By default it runs a few steps of every
+// strategy, with one schedule each, and 50 steps of one strategy that depends on the model and number of
+// ranks. RONDO_EQUALITY=all (`make equality`) runs 50 steps of all combinations.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ constexpr int kFewSteps = 4;
 
 struct Way {
   std::string strategy;
-  std::string schedule = {};  // empty: on one host, which has no queue
+  std::string schedule = {};  // empty: on one host, without a queue
   std::uint64_t seed = 0;
   int shard_ranks = 0;
 };
@@ -32,7 +32,7 @@ std::string describe(const Way& way) {
          (way.schedule.empty() ? "on one host" : way.schedule);
 }
 
-// Parameters and buffers after training.
+// Returns parameters and buffers after training.
 std::vector<at::Tensor> train(Context& context, const std::string& name, const Way& way, int steps) {
   const Subject subject = make_subject(name);
   ShardedOptions options;
@@ -51,7 +51,7 @@ std::vector<at::Tensor> train(Context& context, const std::string& name, const W
     return make_optimizer({.name = "adamw", .learning_rate = 1e-2}, module);
   });
   trainer.fit(subject.data, {.steps = steps, .batch_size = kJointBatch / context.world_size(), .seed = 5});
-  trainer.evaluate(*subject.data);  // parameters are whole from here on
+  trainer.evaluate(*subject.data);  // gathers the parameters
   std::vector<at::Tensor> result;
   for (const at::Tensor& tensor : subject.model.module->parameters())
     result.push_back(tensor.detach().clone());

@@ -1,4 +1,4 @@
-// An evaluator that is asked to stop: also within an evaluation, and before it begins another one.
+// An evaluator that is asked to stop, within an evaluation and before the next one.
 #include "rondo/train/evaluate_checkpoints.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::Digits;
 
 constexpr std::int64_t kBatches = 50;
 
-// Counts the batches that were read of it.
+// A data set that counts batches that were read.
 class Counted final : public Dataset {
  public:
   std::int64_t size() const override { return digits_.size(); }
@@ -37,7 +37,7 @@ class Counted final : public Dataset {
   Digits digits_{kBatches, 2};
 };
 
-// A run whose training goes on: somebody holds it.
+// A run whose training continues: its lock is held.
 struct HeldRun {
   HeldRun() {
     train_to(1);
@@ -83,7 +83,7 @@ TEST(EvaluateCheckpoints, BeginsNoEvaluationOnceAskedToStop) {
   bool stops = false;
   EvaluateCheckpointsOptions options = options_of(run);
   options.stop_requested = [&] { return stops; };
-  // A newer checkpoint is there when the first has been judged.
+  // A newer checkpoint exists when the first has been evaluated.
   options.told = [&](std::int64_t, const std::map<std::string, double>&) {
     run.train_to(2);
     stops = true;
@@ -94,7 +94,7 @@ TEST(EvaluateCheckpoints, BeginsNoEvaluationOnceAskedToStop) {
   EXPECT_EQ(data.batches, kBatches);
 }
 
-// The role of this process as long as the object lives.
+// A scope in which this process has the role of an evaluator.
 struct Evaluator {
   Evaluator() {
     setenv("TF_CONFIG", R"({"cluster":{"worker":["127.0.0.1:1"]},"task":{"type":"evaluator","index":0}})", 1);

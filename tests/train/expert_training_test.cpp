@@ -1,4 +1,4 @@
-// A gpt with experts trains on any mesh as on one process: losses, weights, norms, figures, and across
+// Compares a gpt with experts on any mesh with one process: losses, weights, norms, figures, also across
 // checkpoints.
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -25,7 +25,7 @@ using testing::Rows;
 using testing::run_ranks;
 
 constexpr std::int64_t kGlobalBatch = 8;
-// The last batch of an epoch has three samples: some ranks have fewer than others, or none.
+// The last batch of an epoch has three samples: ranks have unequal numbers of them, possibly none.
 constexpr std::int64_t kSamples = 27;
 
 struct Way {
@@ -34,12 +34,12 @@ struct Way {
   double capacity_factor = 0;
   std::int64_t accumulate = 1;
   double clip_norm = 0;
-  bool limited = false;  // ranks evaluate together
+  bool limited = false;  // whether ranks evaluate together
   std::string engine = "native";
   std::int64_t micro_batches = 1;
   double balance_loss = 0.1;
   std::string schedule = "1f1b";
-  std::int64_t length = 6;  // of a sample
+  std::int64_t length = 6;  // length of a sample
   std::string strategy = "ddp";
 };
 
@@ -51,9 +51,9 @@ int ranks_of(const Mesh& mesh) {
 
 struct Outcome {
   std::vector<StepRecord> steps;
-  std::vector<StepFigures> figures;  // of each step, over all ranks
+  std::vector<StepFigures> figures;  // figures of each step, over all ranks
   std::map<std::string, double> evaluated;
-  NamedTensors parameters;  // whole, as the checkpoint has them
+  NamedTensors parameters;  // full, as in the checkpoint
 };
 
 std::shared_ptr<const Dataset> tokens(std::int64_t length) {
@@ -81,7 +81,8 @@ Model gpt_with_experts(const Way& way) {
   return model;
 }
 
-// As a run of its own: `steps` in all, from a checkpoint of `root` where there is one, which it leaves there.
+// Trains as a run of its own: `steps` in total, from a checkpoint in `root` if there is one, and saves to
+// `root`.
 Outcome train(const Way& way, std::int64_t steps, const std::filesystem::path& root = {}) {
   Outcome outcome;
   const TemporaryDirectory own;
@@ -108,12 +109,12 @@ Outcome train(const Way& way, std::int64_t steps, const std::filesystem::path& r
                  .seed = 4,
                  .clip_norm = way.clip_norm,
                  .callbacks = {recorder}});
-    // In parts each rank writes its own experts.
+    // With in_parts each rank writes its own experts.
     if (!root.empty()) trainer.save(root, {.keep = 1, .in_parts = steps % 2 == 1});
     if (way.limited && world.rank() == 0) replica_memory_tracker().set_limit(Bytes{std::uint64_t{1} << 40});
     const auto evaluated = trainer.evaluate(*tokens(way.length));
     if (way.limited && world.rank() == 0) replica_memory_tracker().set_limit({});
-    trainer.evaluate(*tokens(way.length));  // the checkpoint is of parameters that were gathered
+    trainer.evaluate(*tokens(way.length));  // gathers parameters before the checkpoint
     trainer.save(own.path(), /*keep=*/1);
     {
       static std::mutex mutex;
@@ -173,7 +174,7 @@ void expect_equal_to_one_process(Way way) {
 TEST(ExpertTraining, OverTwoRanksIsThatOfOneProcess) {
   expect_equal_to_one_process({.mesh = {{"expert", 2}}});
   expect_equal_to_one_process({.mesh = {{"expert", 2}}, .per_token = 2, .clip_norm = 0.05});
-  // A sample is the group in which capacity is counted: what is dropped is the same, too.
+  // Capacity is counted for each sample, so the dropped tokens are the same too.
   expect_equal_to_one_process({.mesh = {{"expert", 2}}, .per_token = 2, .capacity_factor = 0.75});
   expect_equal_to_one_process({.mesh = {{"expert", 2}}, .accumulate = 2, .limited = true});
 }
@@ -187,7 +188,7 @@ TEST(ExpertTraining, OverAMeshOfDataAndExpertsIsThatOfOneProcess) {
 TEST(ExpertTraining, InStagesOfAPipelineIsThatOfOneProcess) {
   const Mesh mesh = {{"pipeline", 2}, {"expert", 2}};
   expect_equal_to_one_process({.mesh = mesh, .per_token = 2, .capacity_factor = 1, .clip_norm = 0.05});
-  // Micro-batches are balanced each by itself.
+  // Each micro-batch is balanced on its own.
   expect_equal_to_one_process({.mesh = mesh, .capacity_factor = 1, .micro_batches = 2, .balance_loss = 0});
   expect_equal_to_one_process({.mesh = {{"pipeline", 2}, {"data", 2}, {"expert", 2}},
                                .clip_norm = 0.05,
@@ -212,7 +213,7 @@ TEST(ExpertTraining, OfExpertsThatTensorRanksDivideIsThatOfOneProcess) {
   expect_equal_to_one_process({.mesh = {{"pipeline", 2}, {"expert", 2}, {"tensor", 2}}, .clip_norm = 0.05});
 }
 
-// What is dropped is decided for whole samples, of which each rank has pieces.
+// Dropping is decided for whole samples, of which each rank has pieces.
 TEST(ExpertTraining, OfDividedSequencesIsThatOfOneProcess) {
   expect_equal_to_one_process(
       {.mesh = {{"context", 2}}, .per_token = 2, .capacity_factor = 0.75, .clip_norm = 0.05, .length = 8});
@@ -265,9 +266,9 @@ TEST(ExpertTraining, CountsWhatIsDropped) {
     const Outcome outcome = train({.mesh = mesh, .per_token = 2, .capacity_factor = 0.5}, 3);
     const double ranks = ranks_of(mesh);
     for (const StepRecord& step : outcome.steps) {
-      // Two layers, two experts a token, six tokens a sample.
+      // Two layers, two experts for each token, six tokens in a sample.
       EXPECT_EQ(step.figures.at("routed_tokens").value(), 2 * 2 * 6 * kGlobalBatch / ranks);
-      // An expert takes ceil(0.5 * 2 * 6 / 4) = 2 tokens of a sample: four experts at most 8 of 12.
+      // An expert accepts ceil(0.5 * 2 * 6 / 4) = 2 tokens of a sample: four experts at most 8 of 12.
       EXPECT_GE(step.figures.at("dropped_tokens").value(), 2 * 4 * kGlobalBatch / ranks);
       EXPECT_GT(step.figures.at("balance_loss").value(), 0);
     }

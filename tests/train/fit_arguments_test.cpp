@@ -1,4 +1,5 @@
-// Ranks that call fit with different arguments, or make different calls, are told so by name.
+// Ranks that call fit with different arguments, or make different calls, get an error that names the
+// difference.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -35,7 +36,7 @@ struct Call {
 };
 
 struct Difference {
-  std::vector<const char*> facts;  // of the message
+  std::vector<const char*> facts;  // contents of the message
   std::function<void(Call&)> make;
 };
 
@@ -95,7 +96,7 @@ TEST(FitArguments, ThatDifferByRankAreNamed) {
           facts.insert(facts.end(), {"Trainer::fit", "ranks 0, 1", "rank 2"});
           expect_facts(error.what(), facts);
           EXPECT_EQ(error.exit_code(), ExitCode::usage);
-          if (error.mine_to_report()) ++reporters;
+          if (error.is_reporter()) ++reporters;
           ++told;
         }
       });
@@ -123,7 +124,7 @@ TEST(FitArguments, ThatAreNullAreNamed) {
   });
 }
 
-// A data set of the caller's that draws its samples.
+// A user's data set that draws its samples.
 class Drawn final : public Rows {
  public:
   Drawn() : Rows(torch::zeros({24, 8}), torch::zeros({24}, torch::kLong), 8) {}
@@ -134,7 +135,7 @@ class Drawn final : public Rows {
   }
 };
 
-// The same by a generator of its own, so that ranks draw different ones.
+// A data set that draws from a generator of its own, so that ranks draw different samples.
 class DrawnByRank final : public Rows {
  public:
   explicit DrawnByRank(int rank)
@@ -179,7 +180,7 @@ TEST(FitArguments, LeaveTheRandomGeneratorsAsTheyWere) {
   });
 }
 
-// Calls that ranks make together.
+// A collective call with its name.
 struct Named {
   const char* name;
   std::function<void(Trainer&, const std::filesystem::path&)> call;

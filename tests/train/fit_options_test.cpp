@@ -1,4 +1,4 @@
-// Keras' shape of training: history, virtual epochs, initial epoch, steps by hand, limited evaluation.
+// Tests of Keras' training options: history, virtual epochs, initial epoch, manual steps, limited evaluation.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -26,7 +26,8 @@ TEST(Fit, ReturnsTheHistoryOfItsEpochs) {
     auto strategy = strategy_for(context);
     Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
     auto recorder = std::make_shared<Recorder>();
-    // 26 samples in global batches of 12: the last of an epoch has 2, so a mean over steps is not the loss.
+    // 26 samples in global batches of 12: the last one of an epoch has 2, so a mean over steps is not the
+    // loss.
     const FitResult result =
         trainer.fit(std::make_shared<Digits>(26), {.epochs = 3,
                                                    .batch_size = 6,
@@ -54,7 +55,7 @@ TEST(Fit, EndsVirtualEpochsWhereverTheDataIs) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
-    const auto data = std::make_shared<Digits>(40);  // 5 steps a pass
+    const auto data = std::make_shared<Digits>(40);  // 5 steps in a pass
     const auto train = [&](std::optional<std::int64_t> epochs, std::optional<std::int64_t> steps,
                            std::int64_t steps_per_epoch, bool resumed) {
       Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
@@ -71,7 +72,7 @@ TEST(Fit, EndsVirtualEpochsWhereverTheDataIs) {
     };
     const auto plain = train({}, 12, 0, false);
     const auto whole = train(4, {}, 3, false);
-    EXPECT_EQ(whole->losses(), plain->losses());  // the data goes in the same order
+    EXPECT_EQ(whole->losses(), plain->losses());  // the order of data is the same
     EXPECT_EQ(whole->outline_.total_steps, 12);
     EXPECT_EQ(whole->outline_.steps_per_epoch, 3);
     EXPECT_EQ(whole->epochs_, (std::vector<std::int64_t>{0, 1, 2, 3}));
@@ -96,7 +97,7 @@ TEST(Fit, BeginsAtTheInitialEpoch) {
     const auto data = std::make_shared<Digits>(40);
     for (const std::int64_t steps_per_epoch : {0, 3}) {
       const std::int64_t per_epoch = steps_per_epoch > 0 ? steps_per_epoch : 5;
-      // A rate of 0 leaves the weights: the losses tell which samples a step had.
+      // A rate of 0 keeps the weights, so the losses reveal the samples of a step.
       Trainer whole(*strategy, small_model(), adamw(0), cross_entropy);
       auto of_whole = std::make_shared<Recorder>();
       whole.fit(data,
@@ -112,7 +113,7 @@ TEST(Fit, BeginsAtTheInitialEpoch) {
       EXPECT_EQ(recorder->epochs_, (std::vector<std::int64_t>{2, 3}));
       const std::vector<double> all = of_whole->losses();
       EXPECT_EQ(recorder->losses(), std::vector<double>(all.begin() + 2 * per_epoch, all.end()));
-      // Who has trained goes on where it is.
+      // A training that has begun continues from its position.
       EXPECT_EQ(
           trainer
               .fit(data,
@@ -147,7 +148,7 @@ TEST(Fit, WithoutShardingEachRankReadsEverythingInItsOwnOrder) {
     return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   };
   const std::vector<double> alone = losses_of(1, AutoShard::data), both = losses_of(2, AutoShard::off);
-  // Every sample once on each rank.
+  // Each rank reads every sample once.
   EXPECT_NEAR(mean(both), mean(alone), 1e-6);
   EXPECT_NE(both, alone);
   EXPECT_NEAR(mean(losses_of(2, AutoShard::automatic)), mean(alone), 1e-6);
@@ -157,7 +158,7 @@ TEST(Fit, WithoutShardingEachRankReadsEverythingInItsOwnOrder) {
 TEST(Fit, BeginsAtTheInitialStep) {
   run_ranks(2, "native", [](Context& context) {
     auto strategy = strategy_for(context);
-    const auto data = std::make_shared<Digits>(40);  // five steps a pass
+    const auto data = std::make_shared<Digits>(40);  // five steps in a pass
     Trainer whole(*strategy, small_model(), adamw(0), cross_entropy);
     auto of_whole = std::make_shared<Recorder>();
     whole.fit(data, {.steps = 14, .batch_size = 4, .callbacks = {of_whole}});

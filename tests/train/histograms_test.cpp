@@ -13,7 +13,7 @@ namespace {
 using testing::Digits;
 using testing::run_ranks;
 
-// Takes histograms after each step.
+// A callback that takes histograms after each step.
 class Taken final : public Callback {
  public:
   std::string name() const override { return "taken"; }

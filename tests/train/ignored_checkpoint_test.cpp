@@ -1,5 +1,5 @@
-// Checkpoints of trainings that leave parameters and buffers to each rank: they lack these, and a load leaves
-// them as they are.
+// Checkpoints of trainings with parameters and buffers that each rank has for itself: they omit these, and
+// loading does not change them.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim/adamw.h>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using testing::Digits;
 using testing::run_ranks;
 
-// A parameter and a buffer of the rank's own: of another shape on each rank, or of one.
+// A model with a parameter and a buffer of the rank's own; their shape differs between ranks, or is the same.
 struct OwnPartsImpl : torch::nn::Module {
   OwnPartsImpl(int rank, bool same_shapes) {
     const std::int64_t size = same_shapes ? 2 : rank + 1;
@@ -97,7 +97,7 @@ TEST(IgnoredParametersInCheckpoints, ATrainerSavesAndResumesWithoutThem) {
           trainer.save(directory.path(), {.in_parts = in_parts});
           barrier(context.world());
           expect_only_shared(directory.path(), what);
-          // Of ddp the optimizer changes them too.
+          // Under ddp the optimizer updates them too.
           const at::Tensor own_when_saved = model->own.detach().clone();
           trainer.fit(data, {.steps = 4, .batch_size = 4});
           trainer.evaluate(*data);
@@ -110,7 +110,7 @@ TEST(IgnoredParametersInCheckpoints, ATrainerSavesAndResumesWithoutThem) {
           EXPECT_TRUE(at::equal(other->own, own_before)) << what << ", rank " << context.rank();
           EXPECT_TRUE(at::equal(other->seen, at::full_like(other->seen, 10.0 + context.rank()))) << what;
           {
-            // What a program keeps of its own it puts back itself.
+            // A program restores its own values itself.
             const at::NoGradGuard no_gradients;
             other->own.copy_(own_when_saved);
           }
@@ -173,7 +173,7 @@ TEST(IgnoredParametersInCheckpoints, ALoopOfOnesOwnGoesOnWithItsOwnState) {
   }
 }
 
-// The rank's own stays where the others' move to a new world.
+// A rank's own values stay when the others move to a new world.
 TEST(IgnoredParametersInCheckpoints, StayInANewWorld) {
   run_ranks(2, "native", [](Context& context) {
     const auto strategy = ignoring("ddp", context);

@@ -1,4 +1,4 @@
-// Every kind of model, with dropout and batch normalisation, trains on several ranks as on one process.
+// Every kind of model, with dropout and batch normalisation, trains on several ranks as in one process.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -92,7 +92,7 @@ at::Tensor drawn(at::IntArrayRef shape, std::int64_t below) {
   return at::randint(below, shape, at::detail::createCPUGenerator(5), at::kLong);
 }
 
-// 31 samples: at the end of an epoch some ranks have fewer than others, or none.
+// 31 samples: at the end of an epoch ranks have unequal numbers of samples, possibly none.
 constexpr std::int64_t kSamples = 31;
 
 const nlohmann::json kSmallBert = {{"vocabulary", 23},
@@ -140,7 +140,7 @@ TEST(Layout, BertMaskedLanguageModelWithDropout) {
 
 TEST(Layout, ConvolutionsWithSynchronisedBatchNormAndDropout) {
   const at::Tensor images = at::randn({kSamples, 1, 8, 8}, at::detail::createCPUGenerator(6)) + 3;
-  // Accumulated passes normalise each by itself, which one large pass does not.
+  // Each accumulated pass is normalised on its own, unlike one large pass.
   expect_the_same_on_any_layout({"convnet",
                                  {{"input_shape", {1, 8, 8}},
                                   {"features", {4}},
@@ -152,7 +152,7 @@ TEST(Layout, ConvolutionsWithSynchronisedBatchNormAndDropout) {
                                 /*accumulates=*/false);
 }
 
-// Batch normalisation that every rank does by itself, and experts where a strategy needs some.
+// A model with local batch normalisation on every rank, and experts if the strategy needs them.
 Model normed_model(bool has_experts) {
   static std::mutex mutex;  // the default generator is shared
   const std::lock_guard lock(mutex);
@@ -169,8 +169,8 @@ Model normed_model(bool has_experts) {
   return model;
 }
 
-// Running statistics differ from rank to rank after a step. What is validated is the one model that a
-// checkpoint has, though every rank computes some of the batches.
+// Running statistics differ between ranks after a step. Validation uses the same model as the checkpoint,
+// although every rank computes some of the batches.
 TEST(Layout, TheModelThatIsValidatedIsTheOneThatIsSaved) {
   struct Way {
     std::string strategy;

@@ -1,9 +1,9 @@
-"""Writes optimizer_reference.json: weights after some steps of Python's torch.optim, on gradients that are given.
+"""Writes optimizer_reference.json: weights after some steps of Python's torch.optim with given gradients.
 
     python tests/train/make_optimizer_reference.py
 
-optimizer_reference_test.cpp takes the same steps through rondo's optimizers. Start values and gradients are small fractions of
-powers of two, so both programs have the same bits.
+optimizer_reference_test.cpp runs the same steps with rondo's optimizers. Initial values and gradients are multiples of
+1/64, which both programs represent exactly.
 """
 import json
 import pathlib
@@ -26,7 +26,7 @@ CASES = [
 
 
 def values(shape, factor, shift):
-    """Whole 64ths in [-1/2, 1/2), with zeros among them: the same formula as in optimizer_reference_test.cpp."""
+    """Returns multiples of 1/64 in [-1/2, 1/2), some of them 0, by the formula of optimizer_reference_test.cpp."""
     count = torch.Size(shape).numel()
     return torch.tensor([((i * factor + shift) % 64 - 32) / 64 for i in range(count)]).reshape(shape)
 

@@ -1,4 +1,4 @@
-// Master weights under meshes: stages, parts of layers, experts; with a scaler, clipping and checkpoints.
+// Master weights under meshes (stages, parts of layers, experts), with a scaler, clipping and checkpoints.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -26,7 +26,7 @@ using ::rondo::testing::run_ranks;
 
 constexpr std::int64_t kSamples = 48, kJointBatch = 16;
 constexpr PrecisionOptions kBFloat16{.level = OptLevel::O2, .dtype = at::kBFloat16};
-// It begins with a scale that is too large: steps are skipped until it fits.
+// The initial scale is too large: steps are skipped until it fits.
 constexpr PrecisionOptions kHalf{
     .level = OptLevel::O2, .dtype = at::kHalf, .loss_scale = LossScale{.dynamic = true, .value = 1 << 24}};
 
@@ -42,7 +42,7 @@ struct Way {
 
 struct Outcome {
   std::vector<StepRecord> steps;
-  NamedTensors weights;  // whole, as the checkpoint has them
+  NamedTensors weights;  // full, as in the checkpoint
   std::vector<at::ScalarType> optimized, computed;
 };
 
@@ -69,7 +69,7 @@ std::unique_ptr<Strategy> strategy_of(const Way& way, const Context& context) {
                           });
 }
 
-// Up to `steps` in all, from the checkpoint in `from` where there is one; leaves one in `to`.
+// Trains up to `steps` in total, from the checkpoint in `from` if there is one; saves to `to`.
 Outcome train(const Way& way, std::int64_t steps, const std::filesystem::path& from,
               const std::filesystem::path& to) {
   Outcome outcome;
@@ -125,7 +125,7 @@ void expect_same_bits(const Outcome& one, const Outcome& other, const std::strin
     EXPECT_TRUE(at::equal(one.weights[i].tensor, other.weights[i].tensor)) << what << one.weights[i].name;
 }
 
-// As without master weights: the same micro-batches, added up in the same order and in the same dtype.
+// As without master weights: the same micro-batches, summed in the same order and dtype.
 TEST(MeshPrecision, StagesTrainBitForBitAsAccumulationWithMasterWeights) {
   for (const PrecisionOptions& precision : {kBFloat16, kHalf}) {
     const Outcome alone = train({.precision = precision, .accumulate = 4}, 12);
@@ -153,7 +153,7 @@ TEST(MeshPrecision, NormsOfMastersAreThoseOfAllStages) {
   EXPECT_TRUE(alone.steps.back().gradient_norm);
   for (std::size_t i = 0; i < alone.steps.size(); ++i) {
     ASSERT_EQ(alone.steps[i].gradient_norm.has_value(), staged.steps[i].gradient_norm.has_value()) << i;
-    // What is behind a clipped step differs by a rounding of the factor.
+    // After a clipped step values differ by a rounding of the factor.
     if (alone.steps[i].gradient_norm) {
       EXPECT_NEAR(*staged.steps[i].gradient_norm / *alone.steps[i].gradient_norm, 1, 5e-3) << i;
     }
@@ -174,7 +174,7 @@ std::vector<Way> ways_with_masters() {
           {.mesh = {{"context", 2}, {"expert", 2}}, .experts = 4}};
 }
 
-// Sums in other orders round differently, to 8 bits.
+// Sums in other orders are rounded differently, to 8 bits.
 TEST(MeshPrecision, EveryMeshLearnsWhatOneProcessDoes) {
   for (Way way : ways_with_masters()) {
     way.clip_norm = 1;
@@ -185,10 +185,10 @@ TEST(MeshPrecision, EveryMeshLearnsWhatOneProcessDoes) {
     const Outcome alone = train(way, 20);
     EXPECT_LT(outcome.steps.back().loss, outcome.steps.front().loss - 0.1) << what;
     for (std::size_t i = 0; i < alone.steps.size(); ++i) {
-      // A rounding may send a token to another expert.
+      // Rounding may send a token to another expert.
       const double tolerance = way.experts > 0 && i >= 5 ? 0.1 : 0.03;
       EXPECT_NEAR(outcome.steps[i].loss, alone.steps[i].loss, tolerance) << what << i;
-      // Later on weights have gone ways of their own.
+      // Later the weights have diverged.
       if (i < 5) {
         EXPECT_NEAR(*outcome.steps[i].gradient_norm / *alone.steps[i].gradient_norm, 1, 0.05) << what << i;
       }
@@ -196,7 +196,7 @@ TEST(MeshPrecision, EveryMeshLearnsWhatOneProcessDoes) {
   }
 }
 
-// The float32 weights move to their new places bit for bit, and the optimizer's state with them.
+// The float32 weights move to their new places bit-identically, with the optimizer's state.
 TEST(MeshPrecision, MasterWeightsGoOnUnderOtherMeshes) {
   for (const std::int64_t experts : {0, 4}) {
     const TemporaryDirectory first;

@@ -16,14 +16,14 @@ namespace {
 
 using testing::run_ranks;
 
-// The outputs are the inputs.
+// A model whose outputs are its inputs.
 struct Echo : torch::nn::Module {
   Echo() : scale(register_parameter("scale", torch::ones({1}, torch::kDouble))) {}
   at::Tensor forward(const at::Tensor& input) { return input * scale; }
   at::Tensor scale;
 };
 
-// Of `outputs` against `targets`, on so many ranks, in batches of 3.
+// Returns the metric of `outputs` and `targets` on this many ranks, in batches of 3.
 double figure(const Metric& metric, const at::Tensor& outputs, const at::Tensor& targets, int ranks = 1,
               const std::string& strategy_name = "ddp", const LossFunction& loss = cross_entropy) {
   std::vector<double> of_ranks(static_cast<std::size_t>(ranks));
@@ -50,12 +50,12 @@ TEST(Metrics, EqualTheirDefinitions) {
   const at::Tensor classes = torch::tensor({1, 1, 0, 0, 1, 0});
   const LossFunction loss = make_loss("bce_with_logits");
   const auto of = [&](const Metric& metric) { return figure(metric, logits, classes, 1, "ddp", loss); };
-  EXPECT_DOUBLE_EQ(of(precision_metric()), 2.0 / 3);  // predicted: 0, 2, 4
+  EXPECT_DOUBLE_EQ(of(precision_metric()), 2.0 / 3);  // predicted as class 1: 0, 2, 4
   EXPECT_DOUBLE_EQ(of(recall_metric()), 2.0 / 3);
   EXPECT_DOUBLE_EQ(of(f1_metric()), 2.0 / 3);
   EXPECT_DOUBLE_EQ(of(recall_metric({.threshold = 0.2})), 1.0);
-  EXPECT_DOUBLE_EQ(of(auc_metric()), 7.0 / 9);  // the pairs (-1, 0.5) and (-1, -0.5) are out of order
-  // Two logits a prediction say the same.
+  EXPECT_DOUBLE_EQ(of(auc_metric()), 7.0 / 9);  // pairs (-1, 0.5) and (-1, -0.5) are out of order
+  // Two logits for each prediction give the same result.
   const at::Tensor two = torch::stack({torch::zeros_like(logits), logits}, 1);
   EXPECT_DOUBLE_EQ(figure(auc_metric(), two, classes), 7.0 / 9);
   EXPECT_DOUBLE_EQ(figure(precision_metric(), two, classes), 2.0 / 3);
@@ -87,7 +87,7 @@ TEST(Metrics, OfTopKCountTargetsAmongTheLargest) {
 }
 
 TEST(Metrics, OfAucEqualTheCountOfAllPairsWithTies) {
-  const at::Tensor logits = (random({60}) * 2).round();  // many are equal
+  const at::Tensor logits = (random({60}) * 2).round();  // with many ties
   const at::Tensor classes = random_classes(60, 2);
   double won = 0;
   double pairs = 0;
@@ -209,7 +209,7 @@ TEST(WeightedLoss, CountsClassesAndSamplesAsTheyAreWeighted) {
                   .mean.item<double>(),
               (logits.square().mean(1) * own).mean().item<double>(), 1e-12);
   EXPECT_THROW(weighted_loss("hinge", {}), UsageError);
-  // Libtorch would make [4, 4] of them.
+  // libtorch would broadcast them to [4, 4].
   EXPECT_THROW(weighted_loss("mse", {})({torch::zeros({4, 1})}, {torch::zeros({4})}, 4), UsageError);
   EXPECT_THROW(weighted_loss("nll", {})({torch::zeros({4, 2})}, {torch::zeros({3}, at::kLong)}, 4),
                UsageError);

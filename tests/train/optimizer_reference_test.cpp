@@ -1,5 +1,5 @@
-// The rules of optimizers beside Python's torch.optim: the same parameters and given gradients, the same
-// weights after 1, 2 and 20 steps within the rounding of float32 (optimizer_reference.json, by
+// Compares optimizers with Python's torch.optim: with the same parameters and given gradients, the weights
+// after 1, 2 and 20 steps are equal within float32 rounding (optimizer_reference.json, written by
 // make_optimizer_reference.py).
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
@@ -14,7 +14,7 @@
 namespace rondo::optimizer_reference_test {
 namespace {
 
-// As values() of the script.
+// Implements values() of the script.
 at::Tensor values(at::IntArrayRef shape, std::int64_t factor, std::int64_t shift) {
   const at::Tensor numbers = torch::arange(c10::multiply_integers(shape), at::kLong);
   return ((numbers * factor + shift).remainder(64) - 32).to(at::kFloat).div(64).view(shape);

@@ -1,5 +1,4 @@
-// LAMB, LARS, Lion and Adagrad against their formulas, and under strategies that give ranks parts of
-// parameters.
+// Compares LAMB, LARS, Lion and Adagrad with their formulas, also under strategies that shard parameters.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -24,7 +23,7 @@ using testing::Digits;
 using testing::run_ranks;
 using testing::small_model;
 
-// One parameter in the hands of a rule, in float64.
+// State of one parameter under a rule, in float64.
 struct Reference {
   at::Tensor weight, first, second;
   int step = 0;
@@ -93,7 +92,7 @@ TEST_P(Rules, EqualTheirFormulas) {
   }
 }
 
-// After some steps and a checkpoint in between.
+// Returns the weights after some steps.
 std::vector<at::Tensor> weights_after_training(Context& context, const std::string& strategy_name,
                                                const OptimizerOptions& options) {
   auto strategy = all_strategies().make(strategy_name, context);
@@ -107,7 +106,7 @@ std::vector<at::Tensor> weights_after_training(Context& context, const std::stri
   Trainer trainer(*strategy, model);
   trainer.compile(options);
   trainer.fit(rows, {.steps = 6, .batch_size = 12 / context.world_size(), .seed = 5});
-  trainer.evaluate(*rows);  // parameters are whole from here on
+  trainer.evaluate(*rows);  // gathers the parameters
   std::vector<at::Tensor> result;
   for (const at::Tensor& tensor : model.module->parameters()) result.push_back(tensor.detach().clone());
   barrier(context.world());
@@ -125,7 +124,7 @@ TEST_P(Rules, ComputeUnderShardingWhatOneProcessComputes) {
       run_ranks(ranks, "native", [&](Context& context) {
         const std::vector<at::Tensor> own = weights_after_training(context, strategy, options);
         for (std::size_t i = 0; i < own.size(); ++i) {
-          // The sign that Lion takes of a sum may be that of rounding.
+          // The sign that Lion takes of a sum may be that of a rounding error.
           EXPECT_TRUE(torch::allclose(own[i], expected[i], 1e-7, 1e-9))
               << strategy << " " << ranks << " " << (own[i] - expected[i]).abs().max();
         }
@@ -153,7 +152,7 @@ TEST_P(Rules, AreInCheckpoints) {
   });
 }
 
-// Ranks have shards of parameters; nobody adds up norms but `sum`, where it is given.
+// A model whose ranks have shards of parameters; norms are summed only by `sum`, if given.
 class SpreadModel final : public PreparedModel {
  public:
   SpreadModel(std::shared_ptr<torch::nn::Module> module, NormSum sum)
@@ -215,7 +214,7 @@ TEST(WholeNorms, AreAddedUpOfTheModelsParametersWhereTheOptimizerHasMasters) {
     trainer.fit(std::make_shared<Digits>(16), {.steps = 1, .batch_size = 8});
     const std::vector<at::Tensor> parameters = model.module->parameters();
     ASSERT_EQ(told.size(), parameters.size());
-    // Of two groups of parameters: matrices, then the others.
+    // The order of two parameter groups: matrices, then the others.
     const std::vector<std::size_t> order = {0, 2, 1, 3};
     for (std::size_t i = 0; i < told.size(); ++i) EXPECT_TRUE(told[i].is_same(parameters[order[i]])) << i;
   });
@@ -234,7 +233,7 @@ TEST(ParameterGroups, DecayOnlyMatricesByTheWholeModelsShapes) {
       };
       EXPECT_EQ(decay_of(0), 0.5);
       EXPECT_EQ(decay_of(1), 0.0);
-      EXPECT_EQ(groups[0].params().size(), 2U);  // of the two linear layers
+      EXPECT_EQ(groups[0].params().size(), 2U);  // weights of the two linear layers
       EXPECT_EQ(groups[1].params().size(), 2U);
     });
   }

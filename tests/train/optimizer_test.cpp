@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "rondo/base/error.h"
-#include "rondo/strategy/group_rates.h"
 #include "rondo/nn/optimizers/fused_adam.h"
 #include "rondo/nn/optimizers/optimizer_options.h"
+#include "rondo/strategy/group_rates.h"
 #include "tests/errors.h"
 
 namespace rondo::optimizer_test {
@@ -23,7 +23,7 @@ torch::nn::Sequential small_model() {
   return torch::nn::Sequential(torch::nn::Linear(7, 33), torch::nn::ReLU(), torch::nn::Linear(33, 3));
 }
 
-// Twenty steps on data that does not depend on the optimizer.
+// Trains twenty steps on data that does not depend on the optimizer.
 void train(torch::nn::Sequential& model, torch::optim::Optimizer& optimizer) {
   for (int step = 0; step < 20; ++step) {
     torch::manual_seed(100 + step);
@@ -109,7 +109,7 @@ TEST(MakeOptimizer, MakesEachByNameWithItsOptions) {
   EXPECT_EQ(static_cast<torch::optim::AdamWOptions&>(adamw->param_groups()[0].options()).weight_decay(), 0.0);
 }
 
-// A head that learns ten times as fast, a part that stands still.
+// A head that learns ten times as fast, and a frozen part.
 TEST(GroupRates, KeepTheProportionsOfParameterGroups) {
   auto model = small_model();
   const auto parameters = model->parameters();

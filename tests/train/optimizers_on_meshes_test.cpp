@@ -1,4 +1,4 @@
-// Every rule of optimizers, and the average of weights, under every strategy and mesh: as on one process.
+// Compares every optimizer rule, and the average of weights, under every strategy and mesh with one process.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -26,18 +26,18 @@ using testing::Rows;
 using testing::run_ranks;
 
 constexpr std::int64_t kJointBatch = 8;
-// float64: what is added in another order differs by this much after so few steps.
+// Tolerance in float64 for sums in another order after so few steps.
 constexpr double kRounding = 1e-9;
 
-// A unit under each kind of sharding.
+// A plan with units under different kinds of sharding.
 constexpr const char* kPlan = R"({"units": [{"name": "root", "strategy": "ddp"},
                                             {"name": "transformer.h.0", "strategy": "zero3"},
                                             {"name": "transformer.h.1", "strategy": "zero1"}]})";
 
 struct Way {
-  Mesh mesh = {};  // empty: `strategy` alone
+  Mesh mesh = {};  // empty: only `strategy`
   std::string strategy = "one_device";
-  int ranks = 1;  // without a mesh
+  int ranks = 1;  // used without a mesh
   OptionValues options = {};
   std::int64_t experts = 0;
   PrecisionOptions precision = {};
@@ -55,7 +55,7 @@ int ranks_of(const Way& way) {
   return ranks;
 }
 
-// What gives a process a model that is whole, or units of it.
+// Returns strategies in which a process has a whole model, or whole units.
 std::vector<Way> strategies() {
   return {{.strategy = "ddp", .ranks = 2},
           {.strategy = "zero1", .ranks = 2},
@@ -72,7 +72,7 @@ std::vector<Way> strategies() {
           {.strategy = "multi_worker_mirrored", .ranks = 2, .options = {{"replicas", "2"}}}};
 }
 
-// A mesh of each kind: for what treats every element alone.
+// Returns a mesh of each kind, for rules that update each element independently.
 std::vector<Way> meshes() {
   return {{.mesh = {{"pipeline", 2}}, .strategy = "ddp"},
           {.mesh = {{"pipeline", 2}, {"data", 2}}, .strategy = "zero1"},
@@ -84,7 +84,7 @@ std::vector<Way> meshes() {
           {.mesh = {{"data", 2}, {"expert", 2}}, .strategy = "ddp", .experts = 4}};
 }
 
-// And of what adds up norms along each dimension.
+// Returns further meshes, for rules that sum norms along each dimension.
 std::vector<Way> more_meshes() {
   const OptionValues sequence = {{"sequence-parallel", "true"}};
   return {{.mesh = {{"pipeline", 2}, {"data", 2}}, .strategy = "ddp"},
@@ -145,7 +145,7 @@ ModelFactory gpt_of(const Way& way) {
 struct Outcome {
   std::vector<double> losses;
   double evaluated = 0;
-  NamedTensors weights;  // whole, as the checkpoint has them
+  NamedTensors weights;  // full, as in the checkpoint
 };
 
 NamedTensors copied(const NamedTensors& tensors) {
@@ -181,8 +181,8 @@ Outcome train(const Way& way, const OptimizerOptions& optimizer) {
   return outcome;
 }
 
-// Without what moves any way: the scores of attention do not depend on the bias of its keys, whose gradient
-// is nothing but rounding. Lion takes its sign, and Adam its direction where it is rounded to 8 bits.
+// Removes values that move arbitrarily: attention scores do not depend on the bias of keys, whose gradient is
+// only rounding. Lion uses its sign, and Adam its direction even if rounded to 8 bits.
 at::Tensor without_bias_of_keys(const NamedTensor& tensor) {
   if (!tensor.name.ends_with("c_attn.bias")) return tensor.tensor;
   const std::vector<at::Tensor> parts = tensor.tensor.chunk(3);
@@ -239,7 +239,7 @@ TEST_P(Rule, OnEveryMeshIsThatOfOneProcess) {
   if (compares_norms(GetParam())) expect_as_one_process(GetParam(), more_meshes());
 }
 
-// The optimizer has float32 copies of what the strategy knows.
+// The optimizer has float32 copies of the strategy's parameters.
 TEST_P(Rule, WithMasterWeightsLearnsWhatOneProcessDoes) {
   const PrecisionOptions masters{.level = OptLevel::O2, .dtype = at::kBFloat16};
   const Outcome alone = train({.precision = masters}, options_of(GetParam()));
@@ -247,7 +247,7 @@ TEST_P(Rule, WithMasterWeightsLearnsWhatOneProcessDoes) {
     const Way way{.mesh = mesh, .strategy = "ddp", .precision = masters};
     const Outcome outcome = train(way, options_of(GetParam()));
     ASSERT_EQ(outcome.losses.size(), alone.losses.size()) << describe(way);
-    // Sums in other orders round differently, to 8 bits.
+    // Sums in other orders are rounded differently, to 8 bits.
     for (std::size_t i = 0; i < alone.losses.size(); ++i)
       EXPECT_NEAR(outcome.losses[i], alone.losses[i], 0.05) << describe(way) << ", step " << i;
     if (!compares_norms(GetParam())) continue;
@@ -260,7 +260,7 @@ TEST_P(Rule, WithMasterWeightsLearnsWhatOneProcessDoes) {
   }
 }
 
-// Replicas that train alone take it each by itself, and have the same weights after an average.
+// Replicas that train alone apply the rule independently, and have the same weights after an average.
 TEST_P(Rule, IsThatOfEachReplicaOfLocalSgd) {
   run_ranks(2, "native", [&](Context& context) {
     const auto strategy = all_strategies().make("local_sgd", context, OptionValues{{"sync-period", "2"}});
@@ -281,7 +281,7 @@ TEST_P(Rule, IsThatOfEachReplicaOfLocalSgd) {
 
 constexpr std::int64_t kAveragedSteps = 8;
 
-// Trains with an average, from the checkpoint of step 4 where `resumes`. Returns the average, whole.
+// Trains with an average, from the checkpoint of step 4 if `resumes`. Returns the full average.
 NamedTensors averaged(const Way& way, const std::filesystem::path& root, bool resumes) {
   const auto checkpoints = root / "checkpoints", average = root / "average";
   run_ranks(ranks_of(way), "native", [&](Context& context) {
@@ -297,14 +297,14 @@ NamedTensors averaged(const Way& way, const std::filesystem::path& root, bool re
         std::make_shared<ModelCheckpoint>(
             ModelCheckpoint::Options{.directory = checkpoints, .every_steps = 4})};
     const FitResult result = trainer.fit(drawn_data(), options);
-    // What was validated last is the average, which the model has.
+    // The model has the average, which the last validation used.
     EXPECT_EQ(trainer.evaluate(*drawn_data()).at("loss"), result.validation.at("loss")) << describe(way);
     barrier(context.world());
   });
   return copied(read_weights(average / checkpoint_name(kAveragedSteps)));
 }
 
-// The same by hand, of the weights after each step of one process.
+// Computes the average explicitly from the weights after each step of one process.
 NamedTensors averaged_by_hand(const Way& way) {
   struct ByHand final : Callback {
     std::string name() const override { return "by_hand"; }
@@ -374,7 +374,7 @@ TEST(AverageOnMeshes, OfMasterWeightsIsInFloat32) {
     const NamedTensors by_name = sorted(average);
     for (std::size_t i = 0; i < alone.size(); ++i) {
       EXPECT_EQ(by_name[i].tensor.scalar_type(), at::kFloat) << describe(way) << ", " << alone[i].name;
-      // Gradients are rounded to 8 bits, and Adam makes steps of one length of them.
+      // Gradients are rounded to 8 bits, and Adam makes steps of constant length from them.
       const at::Tensor difference = without_bias_of_keys(by_name[i]) - without_bias_of_keys(alone[i]);
       EXPECT_LE(difference.abs().mean().item<double>(), 5e-3) << describe(way) << ", " << alone[i].name;
     }

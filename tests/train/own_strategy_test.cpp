@@ -1,5 +1,5 @@
-// A strategy of the caller's own, with nothing but what the interface asks for: figures, requests to stop and
-// failures of callbacks are those of all ranks.
+// A custom strategy with the minimal interface: figures, requests to stop and failures of callbacks cover all
+// ranks.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -23,7 +23,7 @@ using testing::Recorder;
 using testing::run_ranks;
 using testing::small_model;
 
-// Averages gradients by one all-reduce each.
+// A model that averages gradients by one all-reduce each.
 class PlainModel final : public PreparedModel {
  public:
   PlainModel(std::shared_ptr<torch::nn::Module> module, const Group& group)
@@ -133,7 +133,7 @@ TEST(OwnStrategy, HearsOfAFailingCallbackOnAnyRank) {
   EXPECT_EQ(told, 3);
 }
 
-// In a loop of one's own the group is the model's.
+// In a custom loop the group is that of the model.
 TEST(OwnStrategy, AddsUpTotalsInALoopOfOnesOwn) {
   run_ranks(3, "native", [](Context& context) {
     PlainStrategy plain(context);

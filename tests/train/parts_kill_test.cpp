@@ -1,5 +1,5 @@
-// Two processes write a checkpoint in parts and are killed, one or both, at any moment. `make survive` has
-// 500.
+// Two processes write a checkpoint in parts and one or both are killed at any moment. `make survive` runs 500
+// rounds.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kElements = 20'000;
 
-// Bytes from one process to another, which ends when either of them does.
+// A pipe between two processes, which ends when either of them exits.
 class Pipe {
  public:
   Pipe() { opened_ = ::pipe2(ends_.data(), O_CLOEXEC) == 0; }
@@ -42,7 +42,7 @@ class Pipe {
   bool opened() const { return opened_; }
   void close_reader() { close(ends_[0]); }
   void close_writer() { close(ends_[1]); }
-  // False when the other end is gone.
+  // Returns false if the other end is closed.
   bool put(std::string_view text) const {
     const std::uint64_t size = text.size();
     return put(&size, sizeof size) && put(text.data(), text.size());
@@ -77,7 +77,7 @@ class Pipe {
   bool opened_ = false;
 };
 
-// Half of a tensor and of what an optimizer remembers of it, all of value `step`.
+// Returns half of a tensor and of its optimizer state, filled with `step`.
 CheckpointPart part_of(int rank, std::int64_t step) {
   const at::Tensor half = at::full({kElements / 2}, static_cast<double>(step), at::kFloat);
   const std::int64_t begin = rank * (kElements / 2);
@@ -87,7 +87,7 @@ CheckpointPart part_of(int rank, std::int64_t step) {
           .count = 2};
 }
 
-// Rank 1: writes its part where rank 0 says, and its records of it to rank 0.
+// Rank 1: writes its part to the directory that rank 0 names, and sends its records to rank 0.
 void write_second(const Pipe& directories, const Pipe& records, std::int64_t step) {
   for (;; ++step) {
     const std::optional<std::string> directory = directories.take();
@@ -96,7 +96,7 @@ void write_second(const Pipe& directories, const Pipe& records, std::int64_t ste
   }
 }
 
-// Rank 0: also the rest, and the commit, of which it tells the test.
+// Rank 0: also writes the rest and commits, and reports the commit to the test.
 void write_first(const fs::path& root, const Pipe& directories, const Pipe& records, const Pipe& commits,
                  std::int64_t step) {
   for (;; ++step) {
@@ -129,7 +129,7 @@ void expect_step(const fs::path& checkpoint, std::int64_t step) {
 }
 
 TEST(PartsOfACheckpoint, SurviveKillAtAnyMoment) {
-  // Memory instead of a disk: a kill loses nothing that the kernel has.
+  // Memory instead of a disk: a kill loses no data that the kernel has.
   const TemporaryDirectory directory("/dev/shm");
   const fs::path root = directory / "checkpoints";
   RandomStream random(17);
@@ -145,7 +145,7 @@ TEST(PartsOfACheckpoint, SurviveKillAtAnyMoment) {
       if (ranks[static_cast<std::size_t>(rank)] != 0) continue;
       ::signal(SIGPIPE, SIG_IGN);
       try {
-        // Of each pipe a rank keeps its own end, so that the other's death ends its waiting.
+        // A rank keeps only its end of each pipe, so that the other's death ends its wait.
         if (rank == 0) {
           directories.close_reader();
           records.close_writer();
@@ -168,13 +168,13 @@ TEST(PartsOfACheckpoint, SurviveKillAtAnyMoment) {
       pipe->close_writer();
     }
     commits.close_writer();
-    // The first commit of a round always happens; then the kill falls anywhere in the next saves.
+    // Each round waits for its first commit; the kill then happens at any point of the next saves.
     const std::optional<std::string> first = commits.take();
     ASSERT_TRUE(first) << "round " << round;
     committed = std::stoll(*first);
     const timespec moment{0, static_cast<long>(random.below(8'000'000))};
     ::ppoll(nullptr, 0, &moment, nullptr);
-    // One of them, whose peer then ends by itself, or both.
+    // Kills one of them, whose peer then exits on its own, or both.
     const std::uint64_t victim = random.below(3);
     for (std::uint64_t rank = 0; rank < 2; ++rank) {
       if (victim == 2 || victim == rank) ::kill(ranks[rank], SIGKILL);

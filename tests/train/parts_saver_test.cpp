@@ -16,7 +16,7 @@
 #include "tests/train/digits.h"
 #include "tests/train/equality_models.h"
 
-// Checkpoints that every rank writes its part of.
+// Checkpoints to which every rank writes its part.
 namespace rondo::parts_saver_test {
 namespace {
 
@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 using testing::make_subject;
 using testing::run_ranks;
 
-// Every parameter and buffer, full, the same on all ranks.
+// Returns every parameter and buffer, full, the same on all ranks.
 NamedTensors weights_of(Trainer& trainer, const testing::Subject& subject) {
-  trainer.evaluate(*subject.data);  // parameters are full from here on
+  trainer.evaluate(*subject.data);  // gathers the parameters
   NamedTensors result;
   for (const NamedTensor& t : named_tensors(*trainer.model().module))
     result.push_back({t.name, t.tensor.detach().clone()});
@@ -46,7 +46,7 @@ struct Layout {
   int ranks = 1;
 };
 
-// Trains 2 steps in one layout, saves, and goes on for 2 in another one.
+// Trains 2 steps in one layout, saves, and loads in another layout.
 NamedTensors through(const Layout& first, const Layout& second, const SaveOptions& options,
                      const std::string& model, const fs::path& root) {
   NamedTensors result;
@@ -79,7 +79,7 @@ NamedTensors through(const Layout& first, const Layout& second, const SaveOption
 class EveryLayout : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Models, EveryLayout, ::testing::Values("gpt", "sharing"));
 
-// What is saved in parts under one layout is, under any other one, what a whole checkpoint is.
+// A checkpoint in parts equals a whole one, for any layouts of saving and loading.
 TEST_P(EveryLayout, PartsLoadUnderEveryOtherOne) {
   const std::vector<Layout> layouts{{"one_device", 1}, {"ddp", 2}, {"zero1", 3}, {"zero3", 4}};
   for (const Layout& first : layouts) {
@@ -95,7 +95,7 @@ TEST_P(EveryLayout, PartsLoadUnderEveryOtherOne) {
       const fs::path checkpoint = find_checkpoint(parts.path());
       EXPECT_TRUE(verify_checkpoint(checkpoint).empty()) << what;
       EXPECT_TRUE(fs::exists(checkpoint / part_name("model", first.ranks - 1, first.ranks))) << what;
-      // Each tensor stands there once.
+      // Each tensor is stored once.
       const StoredTensors stored = stored_tensors(checkpoint, "model");
       for (const StoredTensor& tensor : stored) {
         std::int64_t elements = 0;
@@ -116,7 +116,7 @@ TEST(PartsSaver, RanksThatHoldTheSameShareTheWork) {
   EXPECT_NEAR(first / (first + second), 0.5, 0.1);
 }
 
-// Ranks tell each other what they hold once, and again when it is something else on one of them.
+// Ranks exchange their lists of shards once, and again if one of them changes.
 TEST(PartsSaver, WhatRanksWriteFollowsWhatTheyHold) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
@@ -137,12 +137,12 @@ TEST(PartsSaver, WhatRanksWriteFollowsWhatTheyHold) {
     };
     save(1, 5, false);
     save(2, 5, false);
-    save(3, 5, true);  // news on one rank alone
+    save(3, 5, true);  // a change on one rank only
     save(4, 3, true);
   });
 }
 
-// Training changes the state while it is being written; the checkpoint has what was there.
+// Training changes the state during the write; the checkpoint has the saved state.
 TEST(PartsSaver, WhatIsWrittenInTheBackgroundIsOfItsStep) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
@@ -176,7 +176,7 @@ TEST(PartsSaver, ADirectoryThatCannotBeWrittenIsOneErrorOnAllRanksAndTheOldOneSt
     trainer.fit(subject.data, {.steps = 1, .batch_size = 4});
     trainer.save(directory.path(), {.in_parts = true});
     trainer.fit(subject.data, {.steps = 2, .batch_size = 4});
-    // The name of the new one is taken by a file, which no rename replaces.
+    // A file has the name of the new checkpoint, which no rename replaces.
     if (context.rank() == 0) std::ofstream(directory / checkpoint_name(2)) << "in the way";
     barrier(context.world());
     EXPECT_THROW(trainer.save(directory.path(), {.in_parts = true}), AgreedError);
@@ -194,7 +194,7 @@ TEST(PartsSaver, ADirectoryThatCannotBeWrittenIsOneErrorOnAllRanksAndTheOldOneSt
   });
 }
 
-// A part that is missing, or damaged where the seal does not see it, is an error that names it.
+// A missing part, or damage that the seal does not detect, is an error that names it.
 TEST(StoredTensors, PiecesThatDoNotMakeTheTensorAreNamed) {
   const TemporaryDirectory directory;
   const at::Tensor full = torch::arange(12, at::kFloat).view({3, 4});

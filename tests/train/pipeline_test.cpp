@@ -32,7 +32,7 @@ struct Way {
   std::string name = "pipeline";
   Mesh mesh = {};
   OptionValues options = {};
-  std::int64_t micro_batches = 3;  // which divide no batch here
+  std::int64_t micro_batches = 3;  // divides no batch here
   std::string subject = "gpt";
   double clip_norm = 0.0;
   std::int64_t accumulate = 1;
@@ -41,7 +41,7 @@ struct Way {
 constexpr std::int64_t kJointBatch = 16;  // the last batch of an epoch has 12
 constexpr int kSteps = 20;
 
-// The subject; "tied gpt" has a tied head, "even gpt" one whose tokens can be divided by two besides.
+// Returns the subject; "tied gpt" has a tied head, "even gpt" also a vocabulary divisible by two.
 Subject subject_of(const std::string& name) {
   static std::mutex mutex;  // the default generator is shared
   const std::lock_guard lock(mutex);
@@ -62,7 +62,7 @@ Subject subject_of(const std::string& name) {
 }
 
 struct Trained {
-  Values values;  // what this rank has
+  Values values;  // values on this rank
   std::vector<double> losses;
   std::vector<double> norms;
   double evaluated = 0;
@@ -173,7 +173,7 @@ TEST_P(Schedules, TrainAsOneProcess) {
 }
 
 TEST_P(Schedules, TrainBitForBitAsAccumulation) {
-  // The same micro-batches, added up in the same order.
+  // The same micro-batches, summed in the same order.
   const Trained alone = train_on(1, {.name = "one_device", .accumulate = 4}, 3).front();
   Way way = of(GetParam(), {{"pipeline", 2}});
   way.micro_batches = 4;
@@ -217,7 +217,7 @@ TEST(Pipeline, ByNameAccumulatesAndClips) {
   EXPECT_LE(largest(train_on(2, way, 6), train_on(1, alone, 6)[0]), 1e-8);
 }
 
-// Written as a whole, or by all ranks in parts.
+// Checkpoints written as a whole, or in parts by all ranks.
 class Checkpoints : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Pipeline, Checkpoints, ::testing::Bool(),
                          [](const auto& info) { return std::string(info.param ? "InParts" : "Whole"); });
@@ -270,7 +270,7 @@ TEST(Pipeline, RefusesWhatCannotBe) {
   expect_facts(refused(of("1f1b", {{"pipeline", 3}})), {"3", "2"});
 }
 
-// Gives [samples, 3] or, after a while, [samples, 4] for the same input.
+// A model whose first layer returns [samples, 3] and later [samples, 4] for the same input.
 struct FickleImpl : torch::nn::Module, LayerSequence {
   FickleImpl() { last = register_module("last", torch::nn::Linear(3, 2)); }
   std::vector<ModelLayer> layers() override {

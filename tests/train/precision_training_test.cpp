@@ -27,7 +27,7 @@ using testing::strategy_for;
 constexpr PrecisionOptions kAutocast{.level = OptLevel::O1, .dtype = at::kBFloat16};
 constexpr PrecisionOptions kMasters{.level = OptLevel::O2, .dtype = at::kHalf};
 
-// Digits with one sample that is not a number.
+// Digits with one NaN sample.
 class Poisoned final : public Dataset {
  public:
   Poisoned(std::int64_t size, std::int64_t bad) : digits_(size), bad_(bad) {}
@@ -46,7 +46,7 @@ class Poisoned final : public Dataset {
   std::int64_t bad_;
 };
 
-// The optimizer's weights after each step.
+// A callback that records the optimizer's weights after each step.
 class WeightsByStep final : public Callback {
  public:
   std::string name() const override { return "weights_by_step"; }
@@ -58,7 +58,7 @@ class WeightsByStep final : public Callback {
 
 struct Outcome {
   std::vector<StepRecord> steps;
-  std::vector<at::Tensor> weights;  // by step, the first parameter of the optimizer
+  std::vector<at::Tensor> weights;  // by step: the optimizer's first parameter
   std::vector<at::ScalarType> dtypes;
   std::map<std::string, double> validation;
 };
@@ -120,7 +120,7 @@ TEST(PrecisionTraining, SeveralRanksComputeWhatOneComputesOnTheJointBatch) {
 }
 
 TEST(PrecisionTraining, ABadGradientSkipsTheStepOnAllRanksAndHalvesTheScale) {
-  // In order, a global batch of 8: sample 17 is in the third.
+  // In order, with a global batch of 8, sample 17 is in the third batch.
   const auto data = std::make_shared<Poisoned>(64, 17);
   for (const int ranks : {1, 2}) {
     for (const PrecisionOptions& precision :
@@ -188,7 +188,7 @@ TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
     torch::manual_seed(3);
     first->fit(data, options(10, {std::make_shared<ModelCheckpoint>(
                                      ModelCheckpoint::Options{.directory = directory.path()})}));
-    EXPECT_LT(*first->precision().loss_scale(), 65536);  // the bad sample was met
+    EXPECT_LT(*first->precision().loss_scale(), 65536);  // the bad sample occurred
 
     const auto second = make();
     second->restore(directory.path());
@@ -199,7 +199,7 @@ TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
     for (std::size_t i = 0; i < 10; ++i)
       EXPECT_TRUE(at::equal(resumed->steps[i], weights->steps[10 + i])) << i;
 
-    // What a checkpoint holds are the master weights: a float32 model, that any other level can start from.
+    // A checkpoint has the master weights: a float32 model from which any other level can start.
     const Model plain = small_model(0.5);
     load_weights(directory.path(), named_tensors(*plain.module));
     EXPECT_TRUE(at::equal(plain.module->parameters().front(),
@@ -207,7 +207,7 @@ TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
   });
 }
 
-// The float32 shards are the master weights, and what a checkpoint holds.
+// The float32 shards are the master weights, and the contents of checkpoints.
 TEST(PrecisionTraining, ShardedStrategiesKeepTheMastersThemselves) {
   const auto data = std::make_shared<Digits>(80);
   const FitOptions options{.epochs = 2, .batch_size = 10, .clip_norm = 1.0};
@@ -237,7 +237,7 @@ TEST(PrecisionTraining, ShardedStrategiesKeepTheMastersThemselves) {
   }
 }
 
-// Weights of batch norms after training a small convolutional net whose layers are units on two ranks.
+// Dtypes and loss after training a small convolutional net whose layers are units on two ranks.
 struct BatchNormOutcome {
   at::ScalarType norms;
   at::ScalarType others;

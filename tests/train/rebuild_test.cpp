@@ -1,4 +1,4 @@
-// A training goes on among other ranks: four as three, then as four again.
+// A training continues among other ranks: four become three, then four again.
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::int64_t kSamples = 50;
 
-// Remembers which samples were read, by epoch.
+// A data set that records which samples were read, by epoch.
 class Watched final : public TensorDataset {
  public:
   Watched() : TensorDataset({inputs()}, {inputs().narrow(1, 0, 4).sin()}) {}
@@ -48,7 +48,7 @@ class Watched final : public TensorDataset {
   mutable std::map<std::int64_t, std::vector<std::int64_t>> read_;
 };
 
-// The worlds that ranks as threads make, one after the other.
+// Successive worlds of ranks, which are threads.
 struct Worlds {
   explicit Worlds(std::string engine, bool two_hosts = false)
       : engine(std::move(engine)), two_hosts(two_hosts) {}
@@ -61,26 +61,26 @@ struct Worlds {
     options.store = store;
     options.epoch = epoch;
     if (two_hosts) options.host = rank + 1 == size ? "last" : "others";
-    options.timeout = std::chrono::minutes(5);  // who joins later waits while others train
+    options.timeout = std::chrono::minutes(5);  // ranks that join later wait while others train
     return init(options);
   }
-  // Of one process, for who joins later.
+  // Returns the context of one process, for a rank that joins later.
   static Context alone() {
     at::set_num_threads(1);
     return init(
         {.backend = "native", .rank = 0, .world_size = 1, .store = c10::make_intrusive<c10d::HashStore>()});
   }
   std::string engine;
-  bool two_hosts;  // the last rank is on another one than the others
+  bool two_hosts;  // whether the last rank is on another host than the others
   c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
 };
 
-// What a process is told besides its strategy.
+// Options of a process besides its strategy.
 struct Choices {
   ShardedOptions units = {};
   DdpOptions buckets = {};
   PrecisionOptions precision = {};
-  at::ScalarType dtype = at::kDouble;  // of the model
+  at::ScalarType dtype = at::kDouble;  // dtype of the model
 };
 
 struct Process {
@@ -97,10 +97,10 @@ struct Process {
   void fit(const std::shared_ptr<const Dataset>& data, std::int64_t until, std::int64_t batch_size) {
     trainer->fit(data, {.steps = until, .batch_size = batch_size, .loader_threads = 0});
   }
-  // Every parameter, full; collective.
+  // Returns every full parameter; collective.
   std::vector<at::Tensor> weights() {
     trainer->predict(*small(trainer->model().module->parameters().front().scalar_type()),
-                     {.batch_size = 1});  // unshards
+                     {.batch_size = 1});  // gathers the parameters
     std::vector<at::Tensor> result;
     for (const at::Tensor& parameter : model->parameters()) result.push_back(parameter.detach().clone());
     barrier(strategy->context().world());
@@ -116,7 +116,7 @@ struct Process {
   std::optional<Trainer> trainer;
 };
 
-// What one process makes of the same global batches: the rule.
+// Returns the weights of one process with the same global batches, the reference.
 std::vector<at::Tensor> expected(const std::vector<std::pair<std::int64_t, std::int64_t>>& phases) {
   const auto data = std::make_shared<Watched>();
   Process process(Worlds::alone(), "one_device", 5);
@@ -130,7 +130,7 @@ std::vector<at::Tensor> expected(const std::vector<std::pair<std::int64_t, std::
 struct Way {
   std::string strategy;
   std::string engine;
-  std::int64_t of_three;  // samples a rank and step while there are three; of four it is 3
+  std::int64_t of_three;  // samples for each rank and step with three ranks; 3 with four ranks
   bool hands_over = true;
 };
 
@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Rebuild,
                                   std::to_string(info.param.of_three);
                          });
 
-// Rank 1 of four leaves within an epoch; the others become 0, 1, 2; then a new process comes as rank 0.
+// Rank 1 of four leaves within an epoch, and the others become 0, 1, 2; then a new process joins as rank 0.
 TEST_P(Rebuild, FourRanksGoOnAsThreeThenAsFourAsOneProcessWould) {
   const Way way = GetParam();
   const auto data = std::make_shared<Watched>();
@@ -182,8 +182,8 @@ TEST_P(Rebuild, FourRanksGoOnAsThreeThenAsFourAsOneProcessWould) {
   for (const std::int64_t epoch : {0, 1, 2}) EXPECT_EQ(data->read_in(epoch), all) << "epoch " << epoch;
 }
 
-// Strategies whose ranks are divided once more: copies of the shards in two groups, rows and columns of a
-// torus. Ranks 1 and 3 of four leave; of hsdp they are the only ones that have the second half of every unit.
+// Strategies whose ranks are divided again: copies of the shards in two groups, rows and columns of a torus.
+// Ranks 1 and 3 of four leave; under hsdp only they have the second half of every unit.
 TEST(Rebuild, FourRanksGoOnAsTwoOfAGroupOrATorus) {
   const auto one = expected({{6, 12}, {11, 12}});
   for (const std::string strategy : {"hsdp", "tpu"}) {
@@ -191,7 +191,7 @@ TEST(Rebuild, FourRanksGoOnAsTwoOfAGroupOrATorus) {
     const Worlds worlds("native");
     std::vector<std::vector<at::Tensor>> results(2);
     Choices told;
-    told.units.shard_ranks = 2;  // of hsdp
+    told.units.shard_ranks = 2;  // for hsdp
     set_up_mathematics();
     tests::run_rank_threads(4, [&](int rank) {
       Process process(worlds.join(0, rank, 4), strategy, static_cast<std::uint64_t>(5 + rank), told);
@@ -205,15 +205,15 @@ TEST(Rebuild, FourRanksGoOnAsTwoOfAGroupOrATorus) {
       results[static_cast<std::size_t>(rank / 2)] = process.weights();
     });
     for (const std::vector<at::Tensor>& result : results)
-      EXPECT_LT(largest_difference(result, one), 1e-9) << strategy;  // each adds in an order of its own
+      EXPECT_LT(largest_difference(result, one), 1e-9) << strategy;  // each sums in an order of its own
     std::vector<std::int64_t> all(kSamples);
     std::iota(all.begin(), all.end(), 0);
     for (const std::int64_t epoch : {0, 1}) EXPECT_EQ(data->read_in(epoch), all) << strategy << epoch;
   }
 }
 
-// Buckets, shards, files and weights in two dtypes are made anew: what goes on with them is, bit for bit,
-// what ranks that start as the new world and restore a checkpoint of that moment make.
+// Buckets, shards, files and weights in two dtypes are recreated. The result is bit-identical to that of
+// ranks that start as the new world and restore a checkpoint of that moment.
 struct Made {
   std::string name;
   std::string strategy;
@@ -225,7 +225,7 @@ struct Made {
 
 std::vector<Made> all_that_is_made() {
   const PrecisionOptions half{.level = OptLevel::O2};
-  // Buckets of one or two gradients, in the order in which these arrive.
+  // Buckets of one or two gradients, in the order of their arrival.
   DdpOptions buckets, of_hosts;
   buckets.bucket_bytes = of_hosts.bucket_bytes = Bytes{256};
   buckets.static_graph = true;
@@ -285,7 +285,7 @@ TEST_P(RebuildOfWhatIsMade, GoesOnAsRanksThatRestoreDo) {
   }
 }
 
-// What only a rank that is gone had is missed by name, and comes back from a checkpoint.
+// Missing state that only a departed rank had is named in the error, and can be restored from a checkpoint.
 TEST(Rebuild, StateThatLeftWithItsOnlyHolderIsNamedAndRestored) {
   for (const std::string strategy : {"zero2", "zero3"}) {
     const TemporaryDirectory directory;
@@ -313,15 +313,15 @@ TEST(Rebuild, StateThatLeftWithItsOnlyHolderIsNamedAndRestored) {
   }
 }
 
-// A process that joins is told what the callbacks of the others know: all go on with one learning rate and
-// stop after the same step.
+// A joining process gets the states of the others' callbacks: all continue with one learning rate and stop
+// after the same step.
 TEST(Rebuild, CallbacksGoOnWhereTheNewestRanksAre) {
   const auto data = std::make_shared<Watched>();
   const Worlds worlds("native");
   tests::run_rank_threads(3, [&](int thread) {
     const bool joins = thread == 2;
     Process process(joins ? Worlds::alone() : worlds.join(0, thread, 2), "ddp", 5);
-    // No validation is better than the first.
+    // No validation is better than the first one.
     process.trainer->compile(OptimizerOptions{.name = "sgd", .learning_rate = 0.0}, make_loss("mse"));
     const auto plateau =
         std::make_shared<ReduceOnPlateau>(ReduceOnPlateau::Options{.patience = 1, .factor = 0.5});
@@ -348,7 +348,8 @@ TEST(Rebuild, CallbacksGoOnWhereTheNewestRanksAre) {
   });
 }
 
-// Only the rank that writes knows its run; what others say of it, which may be told to all, is nothing.
+// Only the writing rank has the state of its run; null states of other ranks, which may be broadcast, are
+// ignored.
 TEST(Rebuild, ALogGoesOnWhoeverTellsOfIt) {
   const TemporaryDirectory directory;
   const auto data = std::make_shared<Watched>();
@@ -371,7 +372,7 @@ TEST(Rebuild, ALogGoesOnWhoeverTellsOfIt) {
   });
 }
 
-// The rank that is a step behind, because the step broke off there, takes the state of the others.
+// A rank that is a step behind, because the step was interrupted there, gets the state of the others.
 TEST(Rebuild, TheNewestStateCounts) {
   const auto data = std::make_shared<Watched>();
   const Worlds worlds("native");
@@ -379,7 +380,7 @@ TEST(Rebuild, TheNewestStateCounts) {
   tests::run_rank_threads(2, [&](int rank) {
     Process process(worlds.join(0, rank, 2), "ddp", 5);
     process.fit(data, 4, 6);
-    // Alone, and of other data: what nobody knows of.
+    // Rank 0 trains alone on other batches, unknown to rank 1.
     if (rank == 0) {
       process.trainer->rebuild(Worlds::alone());
       process.fit(data, 6, 5);
@@ -414,7 +415,7 @@ TEST(Rebuild, WhatCannotBeIsRefused) {
         all_strategies().make("multi_worker_mirrored", context, OptionValues{{"replicas", "2"}});
     expect_facts(message_of<UsageError>([&] { workers->rebuild(Worlds::alone()); }),
                  {"multi_worker_mirrored", "ddp"});
-    // These can, but not in a world that their options do not fit.
+    // These support it, but not in a world that their options do not fit.
     ShardedOptions halves;
     halves.shard_ranks = 2;
     const auto groups = all_strategies().make("hsdp", context, halves);
@@ -425,8 +426,8 @@ TEST(Rebuild, WhatCannotBeIsRefused) {
       EXPECT_EQ(strategy->context().world_size(), 2) << strategy->name();
     barrier(context.world());
   });
-  alone.fit(std::make_shared<Watched>(), 1, 5);  // it has stayed as it was
-  // Of one process, or of one rank on each worker.
+  alone.fit(std::make_shared<Watched>(), 1, 5);  // unchanged
+  // Strategies of one process, or of one rank on each worker.
   const auto mirrored = all_strategies().make("mirrored", Worlds::alone(), OptionValues{{"replicas", "2"}});
   expect_facts(message_of<UsageError>([&] { mirrored->rebuild(Worlds::alone()); }), {"mirrored"});
   ServerStrategy served(Worlds::alone(), server::ClusterOptions{}, control::JobSecret::make());

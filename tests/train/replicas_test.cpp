@@ -1,5 +1,5 @@
-// Strategies with several replicas in a process, through the Trainer: what they compute is what one process
-// computes on the joint batch, whatever differs between them.
+// Strategies with several replicas in a process, through the Trainer: their results equal one process with
+// the joint batch.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -27,7 +27,7 @@ struct Way {
   std::string strategy;
   OptionValues options = {};
   int ranks = 1;
-  int replicas = 2;  // of all ranks
+  int replicas = 2;  // on all ranks
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way) {
@@ -53,7 +53,7 @@ std::vector<Way> ways() {
       {"multi_worker_mirrored", {{"replicas", "1"}}, 2, 2}};
 }
 
-// What is trained, and how long.
+// Model, data and options of a training.
 struct Training {
   ModelFactory model;
   std::shared_ptr<const Dataset> data;
@@ -67,7 +67,7 @@ struct Outcome {
   std::map<std::string, double> evaluation;
 };
 
-// As `way` says; with `joint` samples of all replicas in a step.
+// Trains under `way`, with `joint` samples of all replicas in a step.
 Outcome train(const Way& way, const Training& what, std::int64_t joint) {
   Outcome outcome;
   run_ranks(way.ranks, "native", [&](Context& context) {
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Replicas, ::testing::ValuesIn(ways()));
 
 TEST_P(Replicas, ComputeWhatOneProcessComputesOnTheJointBatch) {
   for (const char* name : {"gpt", "sharing"}) {
-    // Parameters that nobody uses: ddp, which this strategy then is, wants to be told.
+    // ddp, which this strategy equals here, needs an option for unused parameters.
     if (std::string(name) == "sharing" && GetParam().replicas == GetParam().ranks) continue;
     // 60 samples in batches of 24: the last one of an epoch is smaller.
     const Training what{.model = [name] { return make_subject(name).model; },
@@ -123,7 +123,7 @@ TEST_P(Replicas, ComputeWhatOneProcessComputesOnTheJointBatch) {
 }
 
 TEST_P(Replicas, CountUnequalPartsAndNoneByTheirSamples) {
-  // 13 samples in global batches of 12: of the last one all replicas but one have none.
+  // 13 samples in global batches of 12: in the last one all replicas except one have none.
   const Training what{.model = [] { return small_model(); },
                       .data = std::make_shared<Digits>(13),
                       .fit = {.epochs = 3, .accumulate = 2, .seed = 3}};
@@ -178,7 +178,7 @@ TEST_P(Replicas, ResumeBitForBit) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(resumed[i], straight[i + 5]) << "step " << i + 6;
 }
 
-// What optimizers remember of steps that are taken back is forgotten on every replica.
+// Every replica discards optimizer state of steps that a restore undoes.
 TEST_P(Replicas, TrainAnewFromACheckpointOfTheBeginning) {
   const Way way = GetParam();
   const TemporaryDirectory directory;
@@ -234,9 +234,9 @@ TEST_P(Replicas, MoveToAndFromOneDevice) {
   EXPECT_EQ(further.size(), 3U);
 }
 
-// What distinguishes the strategies: where variables live.
+// Placement of variables, which differs between the strategies.
 
-// Trains two steps, then says of each replica where its weight lies.
+// Trains two steps, then returns the address of each replica's weight.
 std::vector<const void*> places_of_weights(const std::string& name) {
   std::vector<const void*> places(2);
   run_ranks(1, "native", [&](Context& context) {
@@ -297,7 +297,7 @@ TEST(Mirrored, BuffersAreTheMeanOfReplicasWhereTheyAreRead) {
   });
 }
 
-// Numbers of samples that the gradients' dtype cannot hold, or not exactly.
+// Numbers of samples that the gradients' dtype cannot represent, or not exactly.
 TEST(MultiWorkerMirrored, GradientsInHalfPrecisionAreTheMeanOverAnyNumberOfSamples) {
   struct Case {
     at::ScalarType dtype;
@@ -408,7 +408,7 @@ TEST(Mirrored, AnErrorOfAReplicaNamesIt) {
     } catch (const DataError& error) {
       expect_facts(error.what(), {"replica 1 of 2", "class 7"});
     }
-    // And goes on.
+    // Training continues afterwards.
     batch.targets = {torch::tensor({1, 1, 1, 1})};
     training->train_step(std::vector<rondo::Batch>{batch}, {});
   });

@@ -22,7 +22,7 @@ using testing::run_ranks;
 
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::int64_t width = 6) {
-    // As a checkpoint's other rank must not draw from the shared generator.
+    // Does not draw from the generator that the ranks, which are threads, share.
     const at::NoGradGuard no_gradients;
     for (int i = 0; i < 2; ++i)
       layers.push_back(register_module("layer" + std::to_string(i), Unit<torch::nn::Linear>(width, width)));
@@ -40,7 +40,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// A loop of one's own.
+// A custom loop.
 struct Loop {
   Loop(const Context& ranks, const std::string& name)
       : context(ranks),
@@ -91,11 +91,11 @@ TEST(SaveTraining, ALoopOfOnesOwnGoesOnUnderAnyStrategy) {
       const std::vector<at::Tensor> weights = loop.weights();
       if (context.rank() == 0) uninterrupted = weights;
     });
-    // Under the same strategy bit for bit, under another one up to the order of sums.
+    // Bit-identical under the same strategy, and equal up to the order of sums under another one.
     for (const char* other : {name, "ddp", "zero3"}) {
       run_ranks(2, "native", [&](Context& context) {
         Loop loop(context, other);
-        loop.step(7);  // something else first
+        loop.step(7);  // an unrelated step first
         const OwnPosition position = load(directory.path(), loop.training());
         EXPECT_EQ(position.step, 3);
         EXPECT_EQ(position.values.at("best"), 0.25);
@@ -143,7 +143,7 @@ TEST(SaveTraining, ALoopUnderDdpGoesOnAndItsCheckpointIsOfAnyStrategy) {
     for (int i = 3; i < 5; ++i) loop.step(i);
 
     DdpLoop other(context);
-    other.step(7);  // something else first
+    other.step(7);  // an unrelated step first
     const OwnPosition position = load(directory.path(), other.training());
     EXPECT_EQ(position.step, 3);
     EXPECT_EQ(position.values.at("best"), 0.25);
@@ -160,7 +160,7 @@ TEST(SaveTraining, ALoopUnderDdpGoesOnAndItsCheckpointIsOfAnyStrategy) {
   });
 }
 
-// A loop of train_step(), which strategies have that prepare() refuses.
+// A loop of train_step(), for strategies without prepare(module).
 struct StepLoop {
   static OptimizerFactory adamw() {
     return [](torch::nn::Module& module) {
@@ -201,7 +201,7 @@ TEST(SaveTraining, ALoopOfTrainStepGoesOnUnderStrategiesThatHaveNothingElse) {
       for (int i = 3; i < 5; ++i) loop.step(i);
 
       StepLoop other(context, name, {{"replicas", "2"}});
-      other.step(7);  // something else first
+      other.step(7);  // an unrelated step first
       const OwnPosition position = load(directory.path(), context, *other.training);
       EXPECT_EQ(position.step, 3) << name;
       EXPECT_EQ(position.values.at("best"), 0.5) << name;
@@ -211,7 +211,7 @@ TEST(SaveTraining, ALoopOfTrainStepGoesOnUnderStrategiesThatHaveNothingElse) {
   }
 }
 
-// Master weights are what is saved, and the scale of the loss goes along.
+// Checkpoints have the master weights and the loss scale.
 TEST(SaveTraining, ALoopOfTrainStepKeepsMasterWeightsAndScale) {
   for (const char* const name : {"ddp", "zero3"}) {
     const TemporaryDirectory directory;

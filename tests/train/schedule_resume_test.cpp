@@ -1,9 +1,10 @@
-// A learning-rate schedule over changes of ranks, batch size and accumulation: it goes on from where it was,
-// and reaches its end with the last step.
+// A learning-rate schedule across changes of ranks, batch size and accumulation: it continues from its
+// position, and reaches its end with the last step.
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
 #include "rondo/train/callbacks/learning_rate_scheduler.h"
+#include "rondo/train/schedule_state.h"
 #include "tests/backend/ranks.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
@@ -40,12 +41,12 @@ std::string describe(const World& world) {
 
 struct Rates {
   std::int64_t first_step = 0;
-  std::int64_t last_step = 0;  // of the whole training
+  std::int64_t last_step = 0;  // last step of the whole training
   std::vector<double> of_steps;
 };
 
-// Trains in `world` from the newest checkpoint of `directory`, if there is one, up to step `until` (0: the
-// end) and saves there.
+// Trains in `world` from the newest checkpoint in `directory`, if there is one, up to step `until` (0: the
+// end), and saves there.
 Rates train(const Plan& plan, const World& world, const std::filesystem::path& directory,
             std::int64_t until) {
   Rates rates;
@@ -84,7 +85,7 @@ Rates train(const Plan& plan, const World& world, const std::filesystem::path& d
   return rates;
 }
 
-// Position 0 has the highest rate, 1 the lowest: what `schedule` makes of it.
+// Returns the rate of `schedule` at a position from 0, the highest rate, to 1, the lowest.
 double rate_at(const ScheduleOptions& schedule, double position) {
   ScheduleOptions whole = schedule;
   whole.learning_rate = kRate;
@@ -99,7 +100,7 @@ void expect_continuous(const Plan& plan, const World& before, std::int64_t stop,
   const Rates first = train(plan, before, directory.path(), stop);
   ASSERT_EQ(first.of_steps.size(), static_cast<std::size_t>(stop));
   ScheduleOptions schedule = plan.schedule;
-  // Position where the first world's schedule would go on.
+  // Position at which the first world's schedule continues.
   double position = static_cast<double>(stop - schedule.warmup_steps) /
                     static_cast<double>(first.last_step - schedule.warmup_steps);
   std::string what = schedule.kind + (plan.by_callback ? " by callback: " : ": ") + describe(before);
@@ -149,7 +150,8 @@ TEST(ScheduleResume, GoesOnInTheWarmUp) {
     const Plan plan{.schedule = {.kind = "linear", .warmup_steps = 20}, .by_callback = by_callback};
     const TemporaryDirectory directory;
     train(plan, {1}, directory.path(), 10);
-    // 20 samples of the epoch are left, two steps of three ranks, and 10 steps behind it: for 35 positions.
+    // 20 samples of the epoch are left: two steps of three ranks. 10 steps follow; together they cover 35
+    // positions.
     const Rates rest = train(plan, {3}, directory.path(), 0);
     ASSERT_EQ(rest.of_steps.size(), 12U);
     EXPECT_NEAR(rest.of_steps.front(), kRate * 11 / 20, 1e-9);
@@ -164,7 +166,7 @@ TEST(ScheduleResume, GoesOnInTheWarmUp) {
 TEST(ScheduleResume, DropsOfStepsComeAtTheSameData) {
   const Plan plan{.schedule = {.kind = "step", .decay_every = 15}};
   const TemporaryDirectory directory;
-  train(plan, {1}, directory.path(), 15);  // an epoch
+  train(plan, {1}, directory.path(), 15);  // one epoch
   const Rates rest = train(plan, {3}, directory.path(), 0);
   ASSERT_EQ(rest.of_steps.size(), 10U);
   for (std::size_t step = 0; step < 10; ++step)
@@ -172,7 +174,7 @@ TEST(ScheduleResume, DropsOfStepsComeAtTheSameData) {
 }
 
 TEST(ScheduleResume, GoesOnInEveryBitAfterAMoveToOtherRanks) {
-  // A step of the new world that is not exact in binary: rates computed anew would differ in their last bits.
+  // The step of the new world is not exact in binary: recomputed rates would differ in their last bits.
   const Plan plan{.schedule = {.kind = "cosine"}, .samples = 60};
   const TemporaryDirectory whole, interrupted;
   train(plan, {1}, whole.path(), 5);
@@ -188,7 +190,7 @@ TEST(ScheduleResume, InTheSameWorldIsAFunctionOfTheStep) {
   Plan plan{.schedule = {.kind = "linear"}};
   const TemporaryDirectory directory;
   train(plan, {2}, directory.path(), 9);
-  plan.epochs = 5;  // a longer training is one from the beginning
+  plan.epochs = 5;  // a longer training, as if from the beginning
   const Rates rest = train(plan, {2}, directory.path(), 0);
   EXPECT_EQ(rest.first_step, 9);
   EXPECT_EQ(rest.last_step, 40);

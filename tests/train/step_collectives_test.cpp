@@ -1,5 +1,5 @@
-// What ranks tell each other of a step besides its gradients: losses, samples and requests to stop travel in
-// messages that nobody waits for before backward, and that no rank sends after its step.
+// Communication of a step besides its gradients: losses, samples and requests to stop. No rank waits for
+// these messages before backward, and no rank sends any after its step.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/types.h>
@@ -24,13 +24,14 @@ using testing::Rows;
 using testing::run_ranks;
 using testing::small_model;
 
-// The collectives of a rank, over all of its groups. Used by the rank's own thread.
+// Number of a rank's collectives over all of its groups. Used by the rank's own thread.
 struct Calls {
   int all = 0;
   int of_step = 0;  // all-reduces of int64: announcements
 };
 
-// Counts collectives. What is not handed on throws, so that the count is of all.
+// A backend that counts collectives. Operations that it does not forward throw, so that the count is
+// complete.
 class CountingEngine final : public c10d::Backend {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -61,7 +62,7 @@ class CountingEngine final : public c10d::Backend {
     ++calls_.all;
     return inner_->_reduce_scatter_base(output, input, options);
   }
-  // Messages between stages are no collectives.
+  // Messages between stages are not collectives.
   Work send(std::vector<at::Tensor>& tensors, int destination, int tag) override {
     return inner_->send(tensors, destination, tag);
   }
@@ -74,7 +75,7 @@ class CountingEngine final : public c10d::Backend {
   Calls& calls_;
 };
 
-// `body` on ranks whose calls are counted.
+// Runs `body` on ranks whose calls are counted.
 void run_counted(int ranks, const std::function<void(Context&, const Calls&)>& body) {
   std::vector<Calls> calls(static_cast<std::size_t>(ranks));
   register_backend("counting native",
@@ -133,7 +134,7 @@ struct Counted {
   StepTotals totals;
 };
 
-// A step in which the last rank was asked to stop.
+// Runs a step in which the last rank was asked to stop.
 Counted count_step(Training& training, const std::vector<Batch>& window, std::int64_t step,
                    const Context& context, const Calls& calls) {
   const Calls before = calls;
@@ -157,8 +158,8 @@ TEST(StepCollectives, OfDdpWithOneBucketAreTwo) {
     const auto strategy = all_strategies().make("ddp", context);
     const auto training = strategy->prepare(recipe_of([] { return small_model(); }));
     const std::vector<Batch> window = window_of(Digits(8), 2);
-    count_step(*training, window, 0, context, calls);  // in which ranks also agree on the order of gradients
-    for (int step = 1; step < 18; ++step) {            // those in which parameters are compared too
+    count_step(*training, window, 0, context, calls);  // ranks also agree on the order of gradients
+    for (int step = 1; step < 18; ++step) {            // includes steps in which ranks compare parameters
       const Counted counted = count_step(*training, window, step, context, calls);
       EXPECT_EQ(counted.all, 2) << "step " << step << " of rank " << context.rank();
       EXPECT_EQ(counted.after_step, 0) << "step " << step << " of rank " << context.rank();
@@ -176,7 +177,7 @@ TEST(StepCollectives, OfLocalSgdAreThoseOfStepsInWhichRanksMeet) {
                                                 LocalSgdOptions{.sync_period = 3, .synchronous_steps = 1});
     const auto training = strategy->prepare(recipe_of([] { return small_model(); }));
     const std::vector<Batch> window = window_of(Digits(8), 2);
-    const std::vector<int> expected = {2, 0, 0, 2};  // gradients or parameters, and what announces the step
+    const std::vector<int> expected = {2, 0, 0, 2};  // gradients or parameters, and the announcement
     for (std::size_t step = 0; step < expected.size(); ++step) {
       const Counted counted = count_step(*training, window, static_cast<std::int64_t>(step), context, calls);
       const bool meets = expected[step] > 0;
@@ -188,7 +189,7 @@ TEST(StepCollectives, OfLocalSgdAreThoseOfStepsInWhichRanksMeet) {
   });
 }
 
-// One announcement of all ranks; along data, where there are replicas, another that weights gradients.
+// One announcement of all ranks; along data, if there are replicas, another one that weights gradients.
 TEST(StepCollectives, OfAMeshAnnounceOnceAndNothingAfterTheStep) {
   struct Case {
     Mesh mesh;
@@ -219,16 +220,16 @@ TEST(StepCollectives, OfAMeshAnnounceOnceAndNothingAfterTheStep) {
       losses[static_cast<std::size_t>(context.rank())] =
           counted.totals.loss / static_cast<double>(counted.totals.predictions);
     });
-    // Near that of a guess among twelve tokens, and the same on all ranks.
+    // Near the loss of a guess among twelve tokens, and the same on all ranks.
     EXPECT_NEAR(losses.front(), std::log(12.0), 1.0) << to_string(each.mesh);
     for (const double loss : losses) EXPECT_EQ(loss, losses.front()) << to_string(each.mesh);
   }
 }
 
-// What rank 0 has done before any other rank goes on.
+// A gate that lets rank 0 finish a call before any other rank starts it.
 class Lead {
  public:
-  // `call` on every rank, on rank 0 first. False where that has not returned by itself, but waits for others.
+  // Runs `call` on every rank, on rank 0 first. Returns false if rank 0's call waits for others.
   bool first(const Context& context, const std::function<void()>& call) {
     if (context.rank() == 0) {
       call();

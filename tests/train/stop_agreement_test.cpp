@@ -16,7 +16,7 @@ namespace {
 using testing::run_ranks;
 using testing::strategy_for;
 
-// Rounds of this length stand for batches.
+// Duration of a round, which stands for a batch.
 constexpr auto kWork = std::chrono::milliseconds(60);
 
 TEST(StopAgreement, OneRanksRequestEndsTheWorkOfAllWithinMoments) {
@@ -36,7 +36,7 @@ TEST(StopAgreement, OneRanksRequestEndsTheWorkOfAllWithinMoments) {
     for (const std::int64_t round : ended) {
       EXPECT_EQ(round, ended.front());
       EXPECT_GE(round, 3);
-      EXPECT_LE(round, 10);  // a quarter of a second later, and the round it was in
+      EXPECT_LE(round, 10);  // 0.25 s later, plus the current round
     }
   }
 }
@@ -46,7 +46,7 @@ TEST(StopAgreement, WithoutAnybodyToAskNothingIsSent) {
     const auto strategy = strategy_for(context);
     const std::function<bool()> nobody;
     StopAgreement stop(*strategy, nobody);
-    // A collective that the other rank does not join would wait for the deadline.
+    // A collective that the other rank does not join would block until the deadline.
     if (context.rank() == 0) {
       EXPECT_FALSE(stop.after(0));
       EXPECT_FALSE(stop_on_any(*strategy, nobody));

@@ -1,5 +1,5 @@
-// tf.distribute's operations: a loop of one's own, written once, gives under every synchronous strategy what
-// the Trainer gives on one process.
+// tf.distribute's operations: one custom loop gives under every synchronous strategy the same result as the
+// Trainer in one process.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -66,7 +66,7 @@ std::vector<double> losses_of_trainer(const Way& way) {
   return losses;
 }
 
-// As TensorFlow's guide writes it: distribute, run, reduce.
+// Runs the loop of TensorFlow's guide: distribute, run, reduce.
 std::vector<double> losses_of_own_loop(const Way& way) {
   std::vector<double> losses;
   run_ranks(way.ranks, "native", [&](Context& context) {
@@ -109,7 +109,7 @@ TEST_P(EveryStrategy, ALoopOfOnesOwnAndTheTrainerGiveTheLossesOfOneProcess) {
   }
 }
 
-// Replicas of two processes with two each.
+// Runs `body` with replicas of two processes with two each.
 void on_four_replicas(const std::function<void(Context&, Strategy&)>& body) {
   run_ranks(2, "native", [&](Context& context) {
     const auto strategy = all_strategies().make("multi_worker_mirrored", context, kTwo);
@@ -128,7 +128,7 @@ TEST(Operations, RunKnowsItsReplicaAndReducesWithinIt) {
       EXPECT_EQ(Strategy::current(), &strategy);
       at::Tensor sum = here->all_reduce(ReduceOp::SUM, torch::tensor({replica + 1}));
       EXPECT_EQ(sum.item<std::int64_t>(), 10);
-      sum.fill_(replica);  // of the replica's own
+      sum.fill_(replica);  // memory of this replica
       EXPECT_EQ(here->all_reduce(ReduceOp::MAX, torch::tensor({replica * 1.0})).item<double>(), 3.0);
       return sum;
     });
@@ -226,7 +226,7 @@ TEST(Operations, OutsideOfEveryScopeTheDefaultStrategyDoesNothing) {
 
 // Input.
 
-// Of each step the sample numbers of each replica of this process.
+// Returns, for each step, the sample indices of each replica of this process.
 std::vector<std::vector<std::vector<std::int64_t>>> read_all(DistributedDataset& data) {
   std::vector<std::vector<std::vector<std::int64_t>>> steps;
   while (const auto batches = data.next()) {
@@ -247,7 +247,7 @@ TEST(Distribute, UnevenAndExhaustedReplicasGetSmallerAndEmptyBatches) {
       const auto steps = read_all(*data);
       ASSERT_EQ(steps.size(), 3U);
       EXPECT_EQ(steps[0][0].size() + steps[0][1].size(), 4U);
-      // One sample is left, of rank 0.
+      // One sample is left, on rank 0.
       EXPECT_EQ(steps[2][0].size(), context.rank() == 0 ? 1U : 0U);
       EXPECT_EQ(steps[2][1].size(), 0U);
     }
@@ -262,7 +262,7 @@ TEST(Distribute, UnevenAndExhaustedReplicasGetSmallerAndEmptyBatches) {
   });
 }
 
-// Files that are known by their names; each has four samples.
+// Returns files that are identified by their names; each has four samples.
 DatasetFiles files(int count) {
   DatasetFiles files;
   for (int i = 0; i < count; ++i) files.files.push_back(std::to_string(i));
@@ -292,7 +292,7 @@ TEST(Distribute, FilesGoToPipelinesAsThePolicySays) {
     using Names = std::multiset<int>;
     EXPECT_EQ(seen(3, AutoShard::file), rank == 0 ? (Names{0, 0, 0, 0, 2, 2, 2, 2}) : (Names{1, 1, 1, 1}));
     EXPECT_EQ(seen(2, AutoShard::automatic), rank == 0 ? (Names{0, 0, 0, 0}) : (Names{1, 1, 1, 1}));
-    EXPECT_EQ(seen(1, AutoShard::automatic), (Names{0, 0}));  // too few files: by samples
+    EXPECT_EQ(seen(1, AutoShard::automatic), (Names{0, 0}));  // too few files: by sample
     EXPECT_EQ(seen(2, AutoShard::data), (Names{0, 0, 1, 1}));
     EXPECT_EQ(seen(2, AutoShard::off), (Names{0, 0, 0, 0, 1, 1, 1, 1}));
     expect_facts(message_of<UsageError>([&] { seen(1, AutoShard::file); }), {"2 input pipelines", "1"});
@@ -311,7 +311,7 @@ TEST(Distribute, AFunctionOfAnInputContextMakesTheInput) {
                            .batch_size = input.get_per_replica_batch_size(12)};
     });
     const auto steps = read_all(*data);
-    ASSERT_EQ(steps.size(), 2U);  // as the longer one has
+    ASSERT_EQ(steps.size(), 2U);  // length of the longer pipeline
     EXPECT_EQ(steps[1][0].size(), context.rank() == 0 ? 0U : 3U);
   });
 }

@@ -1,5 +1,5 @@
-// Training whose layers are divided among ranks is training on one process: every mesh of tensor and data,
-// gpt and bert, with dropout, clipping and accumulation; and its checkpoints are everybody's.
+// Compares training with layers divided among ranks with one process: every mesh of tensor and data, gpt and
+// bert, with dropout, clipping and accumulation. Checkpoints are interchangeable between layouts.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -25,7 +25,7 @@ using testing::run_ranks;
 
 constexpr std::int64_t kJointBatch = 8;
 constexpr std::int64_t kSteps = 20;
-// float64: what is added in another order differs by this much after so many steps.
+// Tolerance in float64 for sums in another order after so many steps.
 constexpr double kRounding = 1e-9;
 
 struct Way {
@@ -38,7 +38,7 @@ struct Way {
 
 struct Outcome {
   std::vector<double> losses, norms;
-  NamedTensors tensors;  // whole, as the checkpoint has them
+  NamedTensors tensors;  // full, as in the checkpoint
   std::map<std::string, double> validation;
   at::Tensor predictions;
 };
@@ -54,7 +54,7 @@ at::Tensor drawn(at::IntArrayRef shape, std::int64_t below) {
 }
 
 Task gpt(bool tied) {
-  const at::Tensor tokens = drawn({45, 9}, 24);  // at the end of an epoch a batch is not full
+  const at::Tensor tokens = drawn({45, 9}, 24);  // the last batch of an epoch is smaller
   return {
       "gpt",
       {{"vocabulary", 24},
@@ -112,7 +112,7 @@ int ranks_in(const Way& way) {
   return ranks;
 }
 
-// Trains on from `resume`, where it is given, up to `steps`, and saves to `save`.
+// Trains from `resume`, if not empty, up to `steps`, and saves to `save`.
 Outcome train(const Task& task, const Way& way, std::int64_t steps = kSteps,
               const std::filesystem::path& resume = {}, std::filesystem::path save = {}) {
   const TemporaryDirectory own;
@@ -199,7 +199,7 @@ TEST(TensorParallelTraining, RunsUnderEveryStrategyAlongData) {
 
 TEST(TensorParallelTraining, OfADividedContextIsThatOfOneProcess) {
   Task task = gpt(/*tied=*/false);
-  // Ranks have other numbers of predictions.
+  // Ranks have different numbers of predictions.
   const at::Tensor tokens = drawn({45, 9}, 24);
   at::Tensor targets = tokens.narrow(1, 1, 8).clone();
   targets.narrow(1, 0, 2).fill_(kIgnoredTarget);
@@ -274,7 +274,7 @@ TEST(TensorParallelTraining, BadInputNamesBothNumbers) {
     task.config["vocabulary"] = 25;
     expect_facts(refused(task), {"wte", "25", "3"});
     expect_facts(refused({"mlp", nlohmann::json::object(), nullptr}), {"tensor", "tensor-rules"});
-    // A sequence of 8 is not divided by six pieces.
+    // A sequence of 8 cannot be divided into six pieces.
     const auto strategy = strategy_of(context, {{{"context", 3}}, "context"});
     Trainer trainer(*strategy, made(gpt(false)));
     trainer.compile(testing::adamw(), cross_entropy);

@@ -14,7 +14,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
 
-// By ranks as threads; roles of processes are in tests/integration/train_and_evaluate_test.py.
+// Ranks are threads here; tests/integration/train_and_evaluate_test.py tests roles of processes.
 namespace rondo::train_and_evaluate_test {
 namespace {
 
@@ -27,7 +27,7 @@ Estimator small_estimator() {
           .compile = [](Trainer& trainer) { trainer.compile(testing::adamw()); }};
 }
 
-// Calls train(rank, config) on each rank, with a config that lets it meet the others.
+// Calls train(rank, config) on each rank, with a config in which the ranks rendezvous.
 void on_ranks(int ranks, const std::filesystem::path& directory,
               const std::function<void(int rank, const RunConfig& config)>& train) {
   testing::set_up_mathematics();

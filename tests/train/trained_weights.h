@@ -26,7 +26,7 @@ inline bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
                     [](const at::Tensor& x, const at::Tensor& y) { return x.equal(y); });
 }
 
-// A figure that is best at one validation.
+// Returns a metric that is best at one validation.
 inline Metric best_at(int validation) {
   auto passes = std::make_shared<std::atomic<int>>(0);
   return {"told", 1, [](const MetricInput&, std::span<double> sums) { sums[0] = 0; },

@@ -1,4 +1,4 @@
-// A Trainer that goes on from a checkpoint.
+// Tests of a Trainer that resumes from a checkpoint.
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
@@ -27,7 +27,7 @@ TEST(Trainer, ResumesInTheMiddleOfAnEpochBitForBit) {
     const auto options = [&](std::int64_t steps, std::vector<std::shared_ptr<Callback>> callbacks) {
       return FitOptions{.steps = steps, .batch_size = 8, .callbacks = std::move(callbacks)};
     };
-    // 7 steps an epoch; dropout draws from the default generator.
+    // 7 steps in an epoch; dropout draws from the default generator.
     auto uninterrupted = std::make_shared<Recorder>();
     Trainer straight(*strategy, small_model(0.5), adamw(), cross_entropy);
     torch::manual_seed(3);
@@ -74,7 +74,7 @@ TEST(Trainer, ItsOwnOptionsOfTheOptimizerCountAfterARestore) {
     second.fit(data, {.steps = 5, .batch_size = 8});
     EXPECT_EQ(decay_of(second), 0.5);
 
-    // An optimizer that a program makes by itself goes on with what was saved, as with PyTorch.
+    // An optimizer from a custom factory uses the saved options, as in PyTorch.
     Trainer third(*strategy, small_model());
     third.compile([](torch::nn::Module& module) {
       return std::make_unique<torch::optim::AdamW>(module.parameters(), torch::optim::AdamWOptions(1e-2));
@@ -84,7 +84,7 @@ TEST(Trainer, ItsOwnOptionsOfTheOptimizerCountAfterARestore) {
   });
 }
 
-// What a batch that does not divide the samples done leaves over: world_resume_test.
+// world_resume_test covers batches that do not divide the finished samples.
 TEST(Trainer, ResumesWithAnotherBatchSize) {
   const TemporaryDirectory directory;
   run_ranks(1, "native", [&](Context& context) {

@@ -38,7 +38,7 @@ struct Outcome {
   std::vector<at::Tensor> parameters;
 };
 
-// A training on `ranks` ranks, as rank 0 saw it.
+// Returns a training on `ranks` ranks, as rank 0 observed it.
 Outcome train_on(int ranks, std::int64_t samples, FitOptions options) {
   Outcome outcome;
   run_ranks(ranks, "native", [&](Context& context) {
@@ -136,7 +136,7 @@ TEST(Trainer, LearnsAndTellsItsCallbacks) {
 }
 
 TEST(Trainer, SeveralRanksComputeWhatOneComputesOnTheJointBatch) {
-  // 50 samples: the last global batch of an epoch has 2, so with three ranks one of them has none.
+  // 50 samples: the last global batch of an epoch has 2, so one of three ranks has none.
   const Outcome one = train_on(1, 50, {.epochs = 3, .batch_size = 12});
   EXPECT_EQ(one.losses.size(), 15U);
   expect_same_training(one, train_on(2, 50, {.epochs = 3, .batch_size = 6}));
@@ -205,7 +205,7 @@ TEST(Trainer, PredictsInTheOrderOfTheData) {
       auto strategy = strategy_for(context);
       const Model model = small_model();
       Trainer trainer(*strategy, model, adamw(), cross_entropy);
-      for (const std::int64_t samples : {2, 23}) {  // with 2 some ranks have no batch
+      for (const std::int64_t samples : {2, 23}) {  // with 2 samples some ranks have no batch
         const Digits data(samples);
         std::vector<std::int64_t> all(static_cast<std::size_t>(samples));
         std::iota(all.begin(), all.end(), 0);
@@ -217,7 +217,7 @@ TEST(Trainer, PredictsInTheOrderOfTheData) {
   }
 }
 
-// As a folder of images does that skips what cannot be decoded: some samples have no row in any batch.
+// A data set that omits samples, as a folder of images omits undecodable ones: they have no row in any batch.
 class WithGaps final : public Dataset {
  public:
   WithGaps(std::int64_t size, std::vector<std::int64_t> gaps) : data_(size), gaps_(std::move(gaps)) {}
@@ -244,7 +244,7 @@ TEST(Trainer, PredictsWhatTheDataDoesNotLeaveOut) {
       auto strategy = strategy_for(context);
       const Model model = small_model();
       Trainer trainer(*strategy, model, adamw(), cross_entropy);
-      const WithGaps data(23, {1, 8, 9, 10, 11, 21});  // of batches of 4 the third has nothing
+      const WithGaps data(23, {1, 8, 9, 10, 11, 21});  // the third batch of 4 is empty
       std::vector<std::int64_t> all(23);
       std::iota(all.begin(), all.end(), 0);
       const torch::NoGradGuard no_gradients;
@@ -283,22 +283,22 @@ TEST(Trainer, EarlyStoppingEndsTrainingAndRemembers) {
                                                    .validation = std::make_shared<Digits>(20, 2),
                                                    .callbacks = {stopping}});
     EXPECT_EQ(result.end, FitEnd::early);
-    EXPECT_EQ(result.step, 3);  // the first validation sets the best, two without improvement
+    EXPECT_EQ(result.step, 3);  // the first validation sets the best, then two without improvement
     EarlyStopping restored({.patience = 2});
     restored.restore(stopping->state());
     EXPECT_TRUE(restored.wants_to_stop());
   });
 }
 
-// Whoever calls fit an epoch at a time has one training: what callbacks know is theirs from the first fit on,
-// whatever was saved or restored before.
+// Fits of one epoch each are one training: callbacks keep their state from the first fit on, regardless of
+// earlier saves or restores.
 TEST(Trainer, CallbacksGoOnFromOneFitToTheNext) {
   const TemporaryDirectory directory;
   run_ranks(1, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
     const auto fit_epoch_by_epoch = [&](Trainer& trainer) {
       const auto stopping = std::make_shared<EarlyStopping>(EarlyStopping::Options{.patience = 2});
-      // Saves at the first validation only, as no other one is better.
+      // Saves at the first validation only, because no later one is better.
       const auto best = std::make_shared<ModelCheckpoint>(
           ModelCheckpoint::Options{.directory = directory.path(), .best_of = "loss"});
       FitResult result;
@@ -310,7 +310,7 @@ TEST(Trainer, CallbacksGoOnFromOneFitToTheNext) {
                                                             .callbacks = {stopping, best}});
       }
       EXPECT_EQ(result.end, FitEnd::early);
-      EXPECT_EQ(result.step, 3);  // the first validation sets the best, two without improvement
+      EXPECT_EQ(result.step, 3);  // the first validation sets the best, then two without improvement
     };
     Trainer trainer(*strategy, small_model(), adamw(/*learning_rate=*/0.0), cross_entropy);
     fit_epoch_by_epoch(trainer);
@@ -320,8 +320,8 @@ TEST(Trainer, CallbacksGoOnFromOneFitToTheNext) {
   });
 }
 
-// Gradients of what the optimizer was not given do not add up over the steps, where they would make the norm
-// that clipping looks at larger and larger.
+// Gradients of parameters that the optimizer does not have must not accumulate over steps: the norm for
+// clipping would grow.
 TEST(Trainer, WhatTheOptimizerWasNotGivenKeepsNoGradients) {
   const auto norms_of = [](const std::string& strategy_name, int ranks, const PrecisionOptions& precision) {
     std::vector<double> norms;
@@ -356,16 +356,14 @@ TEST(Trainer, WhatTheOptimizerWasNotGivenKeepsNoGradients) {
     EXPECT_NEAR(of_step, norm, 0.05 * norm);
 }
 
-// Validations and early stopping of a training that dies after the checkpoint of step `dies_after`, which is
-// a validation's step too, and goes on: as rank 0 saw the whole.
+// Validations and early stopping of a run, on rank 0.
 struct Watched {
   std::vector<std::int64_t> validated;
   std::vector<double> losses;
   FitResult result;
 };
 
-// The weights stay as they are. Validations may differ in the last bits all the same, and that is no
-// improvement.
+// The weights do not change. Validations may still differ in the last bits, which is no improvement.
 FitOptions watched_options(const std::shared_ptr<Recorder>& recorder,
                            const std::filesystem::path& directory) {
   return {.steps = 40,
@@ -398,13 +396,13 @@ TEST(Trainer, ACheckpointComesAfterEverythingOfItsStep) {
     run_ranks(ranks, "native", [&](Context& context) {
       const Watched whole = watched(context, directory / "whole", {});
       EXPECT_EQ(whole.result.end, FitEnd::early);
-      EXPECT_EQ(whole.result.step, 8);  // the first sets the best, three without improvement
+      EXPECT_EQ(whole.result.step, 8);  // the first sets the best, then three without improvement
       const Watched rest = watched(context, directory / "rest", directory / "whole/step-00000004");
       EXPECT_EQ(rest.result.end, FitEnd::early);
       EXPECT_EQ(rest.result.step, 8);
       EXPECT_EQ(rest.validated, (std::vector<std::int64_t>{6, 8}));
       EXPECT_EQ(rest.losses, std::vector<double>(whole.losses.begin() + 4, whole.losses.end()));
-      // What has been stopped early stays stopped.
+      // A run that was stopped early stays stopped.
       const Watched again = watched(context, directory / "again", directory / "whole");
       EXPECT_EQ(again.result.end, FitEnd::early);
       EXPECT_EQ(again.result.step, 8);
@@ -414,7 +412,7 @@ TEST(Trainer, ACheckpointComesAfterEverythingOfItsStep) {
   }
 }
 
-// Asks to stop on one rank, after so many batches of validation.
+// A callback that asks to stop on one rank, after this many batches of validation.
 class StopsInValidation final : public Callback {
  public:
   explicit StopsInValidation(int at) : at_(at) {}
@@ -440,8 +438,7 @@ TEST(Trainer, ARequestToStopEndsAValidationWhichAResumedRunMakes) {
       auto recorder = std::make_shared<Recorder>();
       auto stops = std::make_shared<StopsInValidation>(2);
       FitOptions options = watched_options(recorder, directory / "parts");
-      // One rank hears it after the next batch; three, with batches as fast as these, mostly after the
-      // validation.
+      // One rank stops after the next batch; three, with batches this fast, mostly after the validation.
       options.callbacks.insert(options.callbacks.begin(), stops);
       options.stop_requested = [&] { return stops->stops(); };
       const FitResult stopped = trainer.fit(std::make_shared<Digits>(60), options);
@@ -506,7 +503,7 @@ TEST(Trainer, ACheckpointThatCannotBeWrittenIsAnErrorOnAllRanks) {
       ADD_FAILURE();
     } catch (const AgreedError& e) {
       EXPECT_EQ(e.exit_code(), ExitCode::failed);
-      if (e.mine_to_report()) ++reporters;
+      if (e.is_reporter()) ++reporters;
     }
   });
   EXPECT_EQ(reporters, 1);
@@ -558,7 +555,7 @@ TEST(RunAgreed, OneErrorOfAllRanks) {
     } catch (const AgreedError& e) {
       expect_facts(e.what(), {"rank 1, 2", "no such file"});
       EXPECT_EQ(e.exit_code(), ExitCode::usage);
-      EXPECT_EQ(e.mine_to_report(), context.rank() == 0);
+      EXPECT_EQ(e.is_reporter(), context.rank() == 0);
     }
   });
 }

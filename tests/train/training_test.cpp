@@ -20,7 +20,8 @@ namespace {
 
 using testing::run_ranks;
 
-// Two inputs of different dtypes, two outputs: the sum of an embedded number and a projected vector.
+// A model with two inputs of different dtypes and two outputs: the sum of an embedded number and a projected
+// vector, and a head.
 struct MixerImpl : torch::nn::Module {
   MixerImpl()
       : embedding(register_module("embedding", torch::nn::Embedding(7, 4))),
@@ -140,7 +141,7 @@ TEST(Training, OfATorchScriptModuleEqualsTheModules) {
   EXPECT_EQ(equal, 2);
 }
 
-// What tells the losses, samples and requests to stop also weights gradients.
+// The message with losses, samples and requests to stop also weights gradients.
 TEST(Training, TotalsTravelWithTheAnnouncement) {
   for (const char* name : {"ddp", "zero2"}) {
     run_ranks(3, "native", [&](Context& context) {

@@ -32,7 +32,7 @@ TEST(TrainingValues, ComeBackAsTheyWere) {
   EXPECT_EQ(read.last.epoch.predictions, 16);
   EXPECT_EQ(read.last.epoch.samples, 8);
   EXPECT_EQ(read.sampling, values.sampling);
-  // A loss that diverged is known, and not a number.
+  // A loss that diverged is present as NaN.
   values.last.loss = std::numeric_limits<double>::quiet_NaN();
   const TrainingValues diverged =
       parse_training_values(nlohmann::json::parse(to_json(values).dump()), "state.json");
@@ -55,7 +55,7 @@ TEST(TrainingValues, OfAnEarlierVersionHaveNoLastFigures) {
 }
 
 TEST(TrainingValues, OfACallersOwnModelHaveNoConfiguration) {
-  // As it is read: numbers of a text.
+  // Parsed from text, as in a file.
   nlohmann::json values = nlohmann::json::parse(to_json(TrainingValues{}).dump());
   values["world_size"] = 2;
   values["model"] = {{"name", ""}, {"config", nullptr}};

@@ -1,5 +1,5 @@
-// A training in which checkpoints, replicas and validations are made at any step is the training without
-// them, bit for bit, under every strategy.
+// Compares a training with checkpoints, replicas and validations at any step with one without them, bit for
+// bit, under every strategy.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -37,8 +37,8 @@ struct Way {
   std::string strategy;
   int ranks = 1;
   OptionValues options = {};
-  std::string mesh = {};           // a dimension of two ranks; empty: none
-  std::string backend = "native";  // of every rank
+  std::string mesh = {};           // dimension of two ranks; empty: none
+  std::string backend = "native";  // backend of every rank
   std::vector<int> hosts = {};     // by rank; empty: one host
 };
 
@@ -127,10 +127,10 @@ std::shared_ptr<const Dataset> sentences() {
   return std::make_shared<Rows>(tokens.narrow(1, 0, 8).contiguous(), tokens.narrow(1, 1, 8).contiguous(), 24);
 }
 
-// Saves after every step, each time in another way.
+// A callback that saves after every step, each time in another way.
 class Disturbance final : public Callback {
  public:
-  // `makes_replicas`: a worker of parameter servers has none.
+  // `makes_replicas` is false for workers of parameter servers, which do not support them.
   Disturbance(std::filesystem::path root, bool makes_replicas)
       : root_(std::move(root)), makes_replicas_(makes_replicas) {}
   std::string name() const override { return "disturbance"; }
@@ -173,7 +173,7 @@ class Disturbance final : public Callback {
 
 struct Trained {
   std::vector<double> losses;
-  std::vector<at::Tensor> weights;  // that the rank has
+  std::vector<at::Tensor> weights;  // weights of this rank
 };
 
 Trained train(Strategy& strategy, const ModelFactory& model, const OptimizerOptions& optimizer,
@@ -223,7 +223,7 @@ TEST(Undisturbed, BySavesUnderEveryStrategy) {
   }
 }
 
-// A server with one worker, which is alone.
+// One server with a single worker.
 TEST(Undisturbed, BySavesWithParameterServers) {
   for (const bool is_group : {false, true}) {
     Trained undisturbed;

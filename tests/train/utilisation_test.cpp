@@ -8,10 +8,10 @@
 namespace rondo::utilisation_test {
 namespace {
 
-constexpr double kPeak = 1e12;                                // of a rank, in operations a second
-constexpr double kForwardOfSample = 2.0 * (8 * 16 + 16 * 8);  // of testing::small_model()
+constexpr double kPeak = 1e12;                                // a rank's peak in operations per second
+constexpr double kForwardOfSample = 2.0 * (8 * 16 + 16 * 8);  // operations of testing::small_model()
 
-// Notes what the utilisation of each step says of the operations of a sample.
+// A callback that records the operations of a sample, computed from each step's utilisation.
 class Noted final : public Callback {
  public:
   std::string name() const override { return "noted"; }

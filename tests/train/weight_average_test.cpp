@@ -1,4 +1,4 @@
-// The average of the weights: under every strategy, in checkpoints, in later fits, of every dtype.
+// Tests of the average of weights: under every strategy, in checkpoints, in later fits, of every dtype.
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -41,7 +41,7 @@ TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
     const TemporaryDirectory directory;
     run_ranks(ranks, "native", [&, strategy_name = strategy_name, ranks = ranks](Context& context) {
       auto strategy = all_strategies().make(strategy_name, context);
-      // By hand, from the weights after each step.
+      // Computes the average explicitly from the weights after each step.
       struct ByHand final : Callback {
         std::string name() const override { return "by_hand"; }
         void on_train_begin(Trainer& trainer, const FitOutline&) override { average = values_of(trainer); }
@@ -65,7 +65,7 @@ TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
       const auto own = values_of(straight);
       for (std::size_t i = 0; i < own.size(); ++i)
         EXPECT_TRUE(torch::allclose(own[i], by_hand->average[i], 1e-5, 1e-6)) << strategy_name << ranks;
-      // What was validated last is the average.
+      // The last validation used the average.
       EXPECT_EQ(straight.evaluate(*digits(20, 2)).at("loss"), result.validation.at("loss"));
       if (context.rank() == 0) losses.push_back(result.validation.at("loss"));
 
@@ -79,8 +79,8 @@ TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
   EXPECT_THROW(WeightAverage({.decay = 1.0}), UsageError);
 }
 
-// A checkpoint of the best validation has the weights that were validated, and the average of every
-// checkpoint of the training stays as long as that one.
+// A checkpoint of the best validation has the validated weights. The average of every checkpoint of the
+// training stays as long as that checkpoint.
 TEST(WeightAverage, IsInTheBestCheckpointsAndBesideTheOthers) {
   for (const char* strategy_name : {"ddp", "zero3"}) {
     const TemporaryDirectory directory;
@@ -126,7 +126,7 @@ TEST(WeightAverage, IsInTheBestCheckpointsAndBesideTheOthers) {
         steps.push_back(entry.step);
       EXPECT_EQ(steps, (std::vector<std::int64_t>{8, 12})) << strategy_name;
 
-      // Another run that goes on from there finds it.
+      // Another run that resumes there finds it.
       Trainer resumed(*strategy, small_model());
       compile(resumed);
       resumed.restore(directory / "checkpoints" / checkpoint_name(8));
@@ -140,7 +140,7 @@ TEST(WeightAverage, GoesOnInALaterFitUnlessWeightsArePut) {
   for (const char* strategy_name : {"ddp", "zero3"}) {
     run_ranks(2, "native", [&](Context& context) {
       auto strategy = all_strategies().make(strategy_name, context);
-      // The figures of the average at the end.
+      // Returns the figures of the average at the end.
       const auto trained = [&](const std::vector<std::int64_t>& fits, bool puts) {
         Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
         const auto average =
@@ -161,7 +161,7 @@ TEST(WeightAverage, GoesOnInALaterFitUnlessWeightsArePut) {
   }
 }
 
-// A step changes less of it than bfloat16 can tell.
+// A step changes the average by less than bfloat16 can represent.
 TEST(WeightAverage, OfLowPrecisionIsInFloat32) {
   run_ranks(1, "native", [&](Context& context) {
     struct ByHand final : Callback {
@@ -226,8 +226,8 @@ TEST(WeightAverage, ShowsTheBuffersOfTheLastStep) {
   });
 }
 
-// Ranks that train alone between averages show the average in between, and go on from weights of their own
-// and from what the outer optimizer remembers: also after a checkpoint, whenever it was taken.
+// Ranks that train alone between averages show the average in between, then continue from their own weights
+// and the outer optimizer's state. This also holds after a checkpoint at any moment.
 TEST(WeightAverage, LeavesReplicasThatTrainAloneAsTheyAre) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
@@ -259,7 +259,7 @@ TEST(WeightAverage, LeavesReplicasThatTrainAloneAsTheyAre) {
     };
     EXPECT_TRUE(equal(trained(14, {}, {average("plain", false), checkpoints("plain")}), trained(14, {}, {})));
     const auto averaged = trained(14, {}, {average("whole", true), checkpoints("whole")});
-    // Of a training that goes on, and of one that ended, with the average.
+    // Checkpoints of a continuing training, and of one that ended, with the average.
     trained(7, {}, {average("short", true), checkpoints("short")});
     for (const std::int64_t step : {5, 7}) {
       const std::filesystem::path from = directory / "short" / checkpoint_name(step);

@@ -1,5 +1,5 @@
-// A training that stops anywhere in an epoch goes on in any other world and with any other batch, and has
-// then trained on every sample of the epoch once.
+// A training that stops anywhere in an epoch continues in any other world and with any other batch size, and
+// trains on every sample of the epoch exactly once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kSamples = 61;
 
-// Remembers which samples were read in the first epoch.
+// A data set that records which samples were read in the first epoch.
 class WatchedDigits : public Rows {
  public:
   WatchedDigits() : WatchedDigits(Digits(kSamples)) {}
@@ -46,7 +46,7 @@ class WatchedDigits : public Rows {
   mutable std::vector<std::int64_t> read_;
 };
 
-// The same in files.
+// The same data in files.
 class FiledDigits final : public WatchedDigits, public DataFiles {
  public:
   std::vector<std::int64_t> file_starts() const override { return {0, 9, 10, 31, kSamples}; }
@@ -62,7 +62,7 @@ void expect_every_sample_once(const std::shared_ptr<const WatchedDigits>& data,
   };
   for (int position = 0; position < 50; ++position) {
     const TemporaryDirectory directory;
-    // Three worlds in a row: a rest may be cut twice.
+    // Three successive worlds, so that a rest may be divided twice.
     for (int world = 0; world < 3; ++world) {
       const int ranks = static_cast<int>(draw(3));
       FitOptions options{.batch_size = draw(6)};

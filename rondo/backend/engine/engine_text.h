@@ -46,27 +46,28 @@ struct PlainEngine {
   using Options = NoOptions;
   static constexpr bool kInstalledApart = false;
   static Declaration declaration() {
-    return {.name = Folder::kName, .summary = Folder::kSummary, .installed_apart = Folder::kInstalledApart};
+    return {
+        .name = Factory::kName, .summary = Factory::kSummary, .installed_apart = Factory::kInstalledApart};
   }
 };
 
 // The table of the engines without options. The folder of each defines engine(); a program that calls only
 // declaration() links no libtorch.
-struct GlooFolder : PlainEngine<GlooFolder> {
+struct GlooEngineFactory : PlainEngine<GlooEngineFactory> {
   static constexpr const char *kName = "gloo", *kSummary = "Gloo over TCP, between hosts";
   static RegisteredBackend engine(const Options& none);
 };
-struct MpiFolder : PlainEngine<MpiFolder> {
+struct MpiEngineFactory : PlainEngine<MpiEngineFactory> {
   static constexpr const char *kName = "mpi", *kSummary = "Open MPI, under mpirun";
   static constexpr bool kInstalledApart = true;
   static RegisteredBackend engine(const Options& none);
 };
-struct NativeFolder : PlainEngine<NativeFolder> {
+struct NativeEngineFactory : PlainEngine<NativeEngineFactory> {
   static constexpr const char *kName = "native",
                               *kSummary = "rondo's own, through shared memory, on one host";
   static RegisteredBackend engine(const Options& none);
 };
-struct NcclFolder : PlainEngine<NcclFolder> {
+struct NcclEngineFactory : PlainEngine<NcclEngineFactory> {
   static constexpr const char *kName = "nccl", *kSummary = "NCCL, between GPUs";
   static constexpr bool kInstalledApart = true;
   static RegisteredBackend engine(const Options& none);

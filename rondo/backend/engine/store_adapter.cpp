@@ -175,7 +175,7 @@ void BoundedStore::throw_if_broken() const {
   if (broken_) std::rethrow_exception(broken_);
 }
 
-void BoundedStore::throw_over() const {
+void BoundedStore::throw_broken() const {
   const auto said = ask<std::vector<std::uint8_t>>(
       [key = options_.over_key](c10d::Store& store) { return store.get(key); }, kStoreAnswerTime);
   const std::string_view text(reinterpret_cast<const char*>(said.data()), said.size());
@@ -258,7 +258,7 @@ void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono:
     };
     if (ask<bool>(wait_for, deadline.is_never() ? Duration::max() : deadline.remaining() + kStoreAnswerTime))
       return;
-    if (!options_.over_key.empty() && check({options_.over_key})) throw_over();
+    if (!options_.over_key.empty() && check({options_.over_key})) throw_broken();
     if (deadline.passed()) {
       throw TimeoutError(str("nobody set the key ", join(keys, ", "), " in the store of ", options_.keeper,
                              " within ", to_string(Duration(timeout))),

@@ -109,7 +109,7 @@ class BoundedStore final : public c10d::Store {
     return ask<Result>(std::move(call), getTimeout());
   }
   void throw_if_broken() const;
-  [[noreturn]] void throw_over() const;
+  [[noreturn]] void throw_broken() const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   Options options_;

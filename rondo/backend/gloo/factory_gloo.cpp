@@ -276,6 +276,6 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
 
 bool have_gloo() { return true; }
 
-RegisteredBackend GlooFolder::engine(const Options& /*none*/) { return {make_gloo_backend, {}, true}; }
+RegisteredBackend GlooEngineFactory::engine(const Options& /*none*/) { return {make_gloo_backend, {}, true}; }
 
 }  // namespace rondo

@@ -13,6 +13,6 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest&) {
 
 bool have_gloo() { return false; }
 
-RegisteredBackend GlooFolder::engine(const Options& /*none*/) { return {make_gloo_backend, {}, true}; }
+RegisteredBackend GlooEngineFactory::engine(const Options& /*none*/) { return {make_gloo_backend, {}, true}; }
 
 }  // namespace rondo

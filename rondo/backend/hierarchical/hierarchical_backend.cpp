@@ -85,7 +85,8 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
   std::vector<int> peers;
   for (int rank = 0; rank < request.size; ++rank) {
     // Sums in the order of ranks need messages between all ranks of different hosts.
-    if (request.deterministic ? map.host_of(rank) != map.host() : map.deals_with(rank)) peers.push_back(rank);
+    if (request.deterministic ? map.host_of(rank) != map.host() : map.communicates_with(rank))
+      peers.push_back(rank);
   }
   return std::make_unique<Transports>(Transports{std::move(map), std::move(peers),
                                                  std::move(intra_host_reduce),
@@ -289,7 +290,7 @@ c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest
   return c10::make_intrusive<HierarchicalBackend>(request, HierarchicalBackend::Options{options});
 }
 
-RegisteredBackend HierarchicalFolder::engine(const Options& options) {
+RegisteredBackend HierarchicalEngineFactory::engine(const Options& options) {
   return {[options](const BackendRequest& request) { return make_hierarchical_backend(request, options); },
           kHierarchicalTraits, true};
 }

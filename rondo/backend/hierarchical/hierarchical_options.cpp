@@ -48,7 +48,7 @@ AllowedValues a_chunk() {
 
 }  // namespace
 
-Declaration HierarchicalFolder::declaration() {
+Declaration HierarchicalEngineFactory::declaration() {
   OptionsOf<Options> table;
   table.begin_group("Engine between hosts (docs/multi_host.md)");
   // In the order of the arguments of `hierarchical(native, gloo)`.

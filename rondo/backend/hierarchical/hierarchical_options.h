@@ -21,7 +21,7 @@ struct HierarchicalOptions {
 };
 
 // The engine of this folder: its declaration (without libtorch) and its factory.
-struct HierarchicalFolder {
+struct HierarchicalEngineFactory {
   using Options = HierarchicalOptions;                      // options of engine hierarchical
   static Declaration declaration();                         // declares engine hierarchical
   static RegisteredBackend engine(const Options& options);  // makes communicators

@@ -321,7 +321,7 @@ class Exchange final : public Operation {
 
   void first(std::size_t, Transports& transports, const Deadline& deadline) override {
     copy_own(transports.map.rank());
-    tell_sizes(transports);
+    publish_sizes(transports);
     OuterLink& link = *transports.between_hosts;
     for_each_peer(outgoing_, transports.map, [&](int peer, std::span<std::byte> message) {
       if (!message.empty()) data_.push_back(link.send(peer, Lane::first, message.data(), message.size()));
@@ -360,7 +360,7 @@ class Exchange final : public Operation {
   }
 
   // Sizes go first, because Gloo ends a process that receives more bytes than it expects.
-  void tell_sizes(Transports& transports) {
+  void publish_sizes(Transports& transports) {
     OuterLink& link = *transports.between_hosts;
     told_.resize(outgoing_.size());
     heard_.resize(incoming_.size());

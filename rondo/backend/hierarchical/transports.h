@@ -46,7 +46,7 @@ class HostMap {
     return members(host)[static_cast<std::size_t>(local_rank % host_size(host))];
   }
   // Returns whether this rank communicates with `rank` of another host.
-  bool deals_with(int rank) const {
+  bool communicates_with(int rank) const {
     return host_of(rank) != host() && (counterpart(host_of(rank), local_rank()) == rank ||
                                        counterpart(host(), local_rank_of(rank)) == rank_);
   }

@@ -18,6 +18,8 @@ c10::intrusive_ptr<c10d::Backend> make_mpi_backend(const BackendRequest& request
   return load_backend(path, "mpi").factory(request);
 }
 
-RegisteredBackend MpiFolder::engine(const Options& /*none*/) { return {make_mpi_backend, kMpiTraits, true}; }
+RegisteredBackend MpiEngineFactory::engine(const Options& /*none*/) {
+  return {make_mpi_backend, kMpiTraits, true};
+}
 
 }  // namespace rondo

@@ -188,7 +188,7 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   return c10::make_intrusive<NativeBackend>(request.store, options, request.deterministic);
 }
 
-RegisteredBackend NativeFolder::engine(const Options& /*none*/) {
+RegisteredBackend NativeEngineFactory::engine(const Options& /*none*/) {
   return {make_native_backend, kNativeTraits, true};
 }
 

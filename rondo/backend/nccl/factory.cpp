@@ -50,7 +50,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& reques
   return load_backend(path, "nccl").factory(request);
 }
 
-RegisteredBackend NcclFolder::engine(const Options& /*none*/) {
+RegisteredBackend NcclEngineFactory::engine(const Options& /*none*/) {
   return beside_control(make_nccl_backend, kNcclTraits, card_of);
 }
 

@@ -138,10 +138,10 @@ void write_tuning(const std::filesystem::path& path, const Tuning& tuning) {
   write_output(path, format_tuning(tuning));
 }
 
-HandSet parse_hand_set(const std::string& text, const std::string& origin) {
+AlgorithmOverrides parse_hand_set(const std::string& text, const std::string& origin) {
   std::vector<std::string> known = algorithm_names();
   known.insert(known.begin(), kEngine);
-  HandSet set;
+  AlgorithmOverrides set;
   for (const std::string& part : split(text, ',')) {
     const auto equals = part.find('=');
     const std::string operation = equals == std::string::npos ? "" : part.substr(0, equals);
@@ -155,7 +155,7 @@ HandSet parse_hand_set(const std::string& text, const std::string& origin) {
   return set;
 }
 
-Chooser::Chooser(Tuning tuning, HandSet hand_set)
+Chooser::Chooser(Tuning tuning, AlgorithmOverrides hand_set)
     : tuning_(std::move(tuning)), hand_set_(std::move(hand_set)) {
   std::sort(tuning_.cells.begin(), tuning_.cells.end(),
             [](const TuningCell& a, const TuningCell& b) { return a.bytes < b.bytes; });

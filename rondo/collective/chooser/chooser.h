@@ -54,18 +54,18 @@ struct Choice {
 };
 
 // Algorithms set by the user: for one operation, or with the key "" for all. These override any measurement.
-using HandSet = std::map<std::string, std::string>;
+using AlgorithmOverrides = std::map<std::string, std::string>;
 
 // Parses "ring" for all operations, or "all_reduce=ring,broadcast=engine"; names as in algorithms/registry.h.
 // Throws UsageError naming the error; `origin` is the flag or variable of the text.
-HandSet parse_hand_set(const std::string& text, const std::string& origin);
+AlgorithmOverrides parse_hand_set(const std::string& text, const std::string& origin);
 
 // A chooser of the algorithm for an operation. Depends on its tables alone, so ranks with equal tables choose
 // alike. Any thread.
 class Chooser {
  public:
   Chooser() = default;
-  Chooser(Tuning tuning, HandSet hand_set);
+  Chooser(Tuning tuning, AlgorithmOverrides hand_set);
 
   // Returns the user's choice, else the fastest by measurement. Times between two measured sizes are
   // interpolated (geometrically). The engine is chosen if none is faster by more than 5 %, and without
@@ -77,7 +77,7 @@ class Chooser {
 
  private:
   Tuning tuning_;
-  HandSet hand_set_;
+  AlgorithmOverrides hand_set_;
   bool only_engine_ = true;
 };
 

@@ -87,7 +87,7 @@ void Engine::begin(CollectiveRequest&& request, std::optional<Operation>& operat
 void Engine::begin_last(CollectiveRequest&& request, std::shared_ptr<OperationOwner> owner,
                         Deadline deadline) {
   throw_if_failed_anywhere();
-  UnderWay& last = add_last();
+  PendingOperation& last = add_last();
   begin(std::move(request), last.operation);
   last.owner = std::move(owner);
   last.deadline = deadline;
@@ -128,14 +128,14 @@ std::uint64_t Engine::enqueue(CollectiveRequest request, std::shared_ptr<Operati
 }
 
 // The caller must add an operation, without an exception in between.
-Engine::UnderWay& Engine::add_last() {
+Engine::PendingOperation& Engine::add_last() {
   if (spare_.empty()) spare_.emplace_back();
   operations_.splice(operations_.end(), spare_, spare_.begin());
   return operations_.back();
 }
 
 std::shared_ptr<OperationOwner> Engine::remove_first() {
-  UnderWay& first = operations_.front();
+  PendingOperation& first = operations_.front();
   first.operation.reset();
   first.deadline = Deadline::never();
   spare_.splice(spare_.begin(), operations_, operations_.begin());
@@ -216,7 +216,7 @@ bool Engine::step() {
     if (!refreshed) least = least_consumed();
     refreshed = true;
   };
-  for (UnderWay& under_way : operations_) {
+  for (PendingOperation& under_way : operations_) {
     Operation& operation = *under_way.operation;
     if (operation.described()) continue;
     const std::uint64_t slot_free = slot_end_ticket_[operation.sequence() % kSlots];
@@ -227,21 +227,21 @@ bool Engine::step() {
     slot_end_ticket_[operation.sequence() % kSlots] = operation.end_ticket();
     moved = true;
   }
-  for (UnderWay& under_way : operations_) {
+  for (PendingOperation& under_way : operations_) {
     Operation& operation = *under_way.operation;
     if (operation.fully_published()) continue;
     refresh();
     moved |= operation.publish(least);
     if (!operation.fully_published()) break;
   }
-  for (UnderWay& under_way : operations_) {
+  for (PendingOperation& under_way : operations_) {
     Operation& operation = *under_way.operation;
     if (operation.fully_reduced()) continue;
     moved |= operation.work();
     if (!operation.fully_reduced()) break;
   }
   while (!operations_.empty()) {
-    UnderWay& front = operations_.front();
+    PendingOperation& front = operations_.front();
     moved |= front.operation->take();
     if (!front.operation->complete()) break;
     std::shared_ptr<OperationOwner> owner = remove_first();
@@ -460,7 +460,7 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
     next_check = Clock::now() + kPeerCheckInterval;
     // Checks the peers before the last attempt: data that a peer published before it ended still counts.
     const PeerTrouble trouble = look_at_peers();
-    take_what_came(trouble);
+    drain_received(trouble);
     if (done()) return;
     std::vector<int> missing;
     const std::string what = describe(missing);

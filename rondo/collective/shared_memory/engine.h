@@ -127,7 +127,7 @@ class Engine {
   // A call by a thread of the rank. Locks the engine, except while it sleeps; its destructor releases the
   // lock and announces ended operations.
   class Visit;
-  struct UnderWay {
+  struct PendingOperation {
     std::optional<Operation> operation = {};  // empty in a spare one
     std::shared_ptr<OperationOwner> owner = {};
     Deadline deadline = Deadline::never();
@@ -145,7 +145,7 @@ class Engine {
   void check_peer(int peer, bool any) const;
   void begin(CollectiveRequest&& request, std::optional<Operation>& operation);
   void begin_last(CollectiveRequest&& request, std::shared_ptr<OperationOwner> owner, Deadline deadline);
-  UnderWay& add_last();
+  PendingOperation& add_last();
   // Removes the first operation and returns its owner.
   std::shared_ptr<OperationOwner> remove_first();
   std::uint64_t enqueue(CollectiveRequest request, std::shared_ptr<OperationOwner> owner, Deadline deadline);
@@ -180,7 +180,7 @@ class Engine {
   PeerTrouble look_at_peers() const;
   // Processes data that peers had published before look_at_peers(); then ends messages that can no longer
   // arrive.
-  void take_what_came(const PeerTrouble& trouble);
+  void drain_received(const PeerTrouble& trouble);
   void throw_if_peer_failed(const PeerTrouble& trouble, const std::string& what,
                             const std::vector<int>& missing);
   // Number of consecutive checks in which each rank was stopped.
@@ -205,8 +205,8 @@ class Engine {
   mutable std::mutex mutex_;  // protects everything below; the shared-memory files have their own protocol
   Peers peers_;
   Messages messages_;
-  std::list<UnderWay> operations_;  // incomplete, in order
-  std::list<UnderWay> spare_;       // reused, because an allocation slows a small operation
+  std::list<PendingOperation> operations_;  // incomplete, in order
+  std::list<PendingOperation> spare_;       // reused, because an allocation slows a small operation
   // Operations to begin later, in order. operations_ contains the exchange of sizes that the first one waits
   // for.
   std::deque<Queued> queued_;

@@ -23,7 +23,7 @@ void Engine::give_up(const std::exception_ptr& error, const ChannelFailure& fail
   failure_ = error;
   peers_.announce_failure(failure);
   hands_off_ = peers_.hands_off(options().stopped_grace);
-  for (UnderWay& under_way : operations_) {
+  for (PendingOperation& under_way : operations_) {
     if (under_way.owner == nullptr) continue;
     if (!hands_off_) unsafe_.push_back(under_way.owner);
     ended(std::move(under_way.owner), error);
@@ -70,7 +70,7 @@ Engine::PeerTrouble Engine::look_at_peers() const {
   return trouble;
 }
 
-void Engine::take_what_came(const PeerTrouble& trouble) {
+void Engine::drain_received(const PeerTrouble& trouble) {
   if (trouble.left.empty()) {
     advance();
     return;
@@ -171,7 +171,7 @@ void Engine::time_out(const std::string& what, const std::string& after, const s
 
 std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>& missing) const {
   const CollectiveRequest* request = nullptr;
-  for (const UnderWay& under_way : operations_) {
+  for (const PendingOperation& under_way : operations_) {
     if (under_way.operation->sequence() == sequence) request = &under_way.operation->request();
   }
   if (sequence >= started_ && sequence - started_ < queued_.size())

@@ -116,7 +116,7 @@ void Engine::take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control
 // Makes the checks of a wait for operations without a waiting thread. Throws the errors of wait().
 void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_check) {
   const PeerTrouble trouble = look_at_peers();
-  take_what_came(trouble);
+  drain_received(trouble);
   if (!anything_under_way()) return;
   std::vector<int> missing;
   std::string what = "messages";
@@ -134,7 +134,8 @@ void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_ch
   // Queued operations first, which have the later sequence numbers; the exchange of sizes is late if its
   // all_to_all is.
   for (std::size_t i = queued_.size(); i > 0; --i) check(started_ + i - 1, queued_[i - 1].deadline);
-  for (const UnderWay& under_way : operations_) check(under_way.operation->sequence(), under_way.deadline);
+  for (const PendingOperation& under_way : operations_)
+    check(under_way.operation->sequence(), under_way.deadline);
   if (const std::shared_ptr<Message> late = messages_.late()) {
     std::vector<int> peer;
     const std::string text = describe_message(*late, peer);

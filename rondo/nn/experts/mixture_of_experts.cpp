@@ -45,7 +45,7 @@ void check_experts(const ExpertsConfig& config) {
                          ", expected 0 or more"));
 }
 
-// Pieces of `rows`, sizes[a][b] rows each, ordered by (a, b), in the order of (b, a).
+// Reorders pieces of `rows`, sizes[a][b] rows each, from order (a, b) to order (b, a).
 at::Tensor swap_order(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& sizes) {
   if (sizes.size() < 2 || sizes.front().size() < 2) return rows;
   std::vector<std::int64_t> flat;
@@ -77,10 +77,10 @@ std::int64_t sum_of(const std::vector<std::int64_t>& values) {
 ExpertWeightsImpl::ExpertWeightsImpl(const ExpertsConfig& config) {
   const auto linear = [&](const char* name, std::int64_t out, std::int64_t in) {
     auto module = register_module(name, std::make_shared<torch::nn::Module>(name));
-    // Not a reference to what the module holds: it moves when the next one is registered.
+    // A copy of the handle: registering the next parameter moves the stored one.
     const at::Tensor weight = module->register_parameter("weight", at::empty({config.experts, out, in}));
     const at::Tensor bias = module->register_parameter("bias", at::empty({config.experts, out}));
-    // As nn::Linear's.
+    // nn::Linear's initialisation.
     const double bound = 1.0 / std::sqrt(static_cast<double>(in));
     torch::nn::init::uniform_(weight, -bound, bound);
     torch::nn::init::uniform_(bias, -bound, bound);
@@ -114,13 +114,13 @@ at::Tensor ExpertWeightsImpl::forward(const at::Tensor& rows, const std::vector<
   const std::vector<at::Tensor> inputs = copy_to_ranks(rows, tensor_).split_with_sizes(counts);
   std::vector<at::Tensor> outputs, biases;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    // One without tokens has nothing to compute; the last one, so that all parameters get a gradient.
+    // Skips experts without tokens, but not the last one if all are: all parameters must get a gradient.
     if (counts[i] == 0 && (i + 1 < inputs.size() || !outputs.empty())) continue;
     const at::Tensor inner = at::gelu(at::linear(inputs[i], up[i], up_bias[i]), "tanh");
     outputs.push_back(at::linear(inner, down[i], divided ? at::Tensor() : down_bias[i]));
     if (divided) biases.push_back(down_bias[i].expand_as(outputs.back()));
   }
-  // The bias once, and not on every rank.
+  // Adds the bias once, not on every rank.
   return divided ? sum_over_ranks(at::cat(outputs), tensor_) + at::cat(biases) : at::cat(outputs);
 }
 
@@ -151,7 +151,7 @@ void MixtureOfExpertsImpl::spread(ExpertGroups groups) {
 Routing MixtureOfExpertsImpl::route_own(const at::Tensor& probabilities, std::int64_t length) const {
   const RoutingOptions options{.per_token = config_.per_token, .capacity_factor = config_.capacity_factor};
   const std::int64_t samples = probabilities.size(0) / length;
-  // Ranks that divide sequences have the same samples, so all of them are without any.
+  // Ranks that divide sequences have the same samples, so either all or none of them have samples.
   if (!has_peers(context_) || samples == 0) return route(probabilities, length, options);
   const at::Tensor whole =
       whole_sequence(probabilities.view({samples, length, config_.experts}), 1, context_);
@@ -169,7 +169,7 @@ MixtureOfExpertsImpl::Pass MixtureOfExpertsImpl::agree(const Routing& routing, c
     pass.rows = {routing.rows};
   } else {
     const std::shared_ptr<const SampleInfo> info = SampleScope::current();
-    // Rows for each expert, first choices of it, and the weight.
+    // Rows for each expert, first choices of each expert, and the weight.
     std::vector<std::int64_t> mine = routing.rows;
     mine.insert(mine.end(), first_choices.begin(), first_choices.end());
     mine.push_back(std::bit_cast<std::int64_t>(info ? info->weight : 1.0));
@@ -197,7 +197,8 @@ MixtureOfExpertsImpl::Pass MixtureOfExpertsImpl::agree(const Routing& routing, c
   return pass;
 }
 
-// Rows of this rank's tokens, ordered by expert, to the ranks of the experts, and what these made of them.
+// Sends rows of this rank's tokens, ordered by expert, to the ranks of the experts, and returns the experts'
+// outputs.
 at::Tensor MixtureOfExpertsImpl::run_experts(const at::Tensor& rows, const Routing& routing,
                                              const Pass& pass) {
   if (!exchanges()) return experts_->forward(rows, routing.rows);
@@ -208,7 +209,7 @@ at::Tensor MixtureOfExpertsImpl::run_experts(const at::Tensor& rows, const Routi
     const auto begin = routing.rows.begin() + static_cast<std::ptrdiff_t>(rank * local);
     sent.push_back(sum_of({begin, begin + static_cast<std::ptrdiff_t>(local)}));
   }
-  std::vector<std::vector<std::int64_t>> by_source;  // rows from each rank for each expert of this one
+  std::vector<std::vector<std::int64_t>> by_source;  // rows from each rank for each local expert
   for (const std::vector<std::int64_t>& of_rank : pass.rows) {
     const auto begin = of_rank.begin() + static_cast<std::ptrdiff_t>(first);
     by_source.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(local));
@@ -217,7 +218,7 @@ at::Tensor MixtureOfExpertsImpl::run_experts(const at::Tensor& rows, const Routi
   const std::vector<std::vector<std::int64_t>> by_expert = transposed(by_source);
   std::vector<std::int64_t> counts;
   for (const std::vector<std::int64_t>& of_expert : by_expert) counts.push_back(sum_of(of_expert));
-  // Gradients count by their rank's share while they are with the experts, and in full outside.
+  // At the experts gradients are weighted by their rank's share; outside they are not.
   const double back = pass.weight > 0 ? 1 / pass.weight : 0;
   const at::Tensor arrived = exchange_rows(scale_gradient(rows, back), sent, received, groups_.experts);
   const at::Tensor made = experts_->forward(swap_order(arrived, by_source), counts);
@@ -227,7 +228,7 @@ at::Tensor MixtureOfExpertsImpl::run_experts(const at::Tensor& rows, const Routi
 
 at::Tensor MixtureOfExpertsImpl::with_balance_loss(const at::Tensor& output, const at::Tensor& probabilities,
                                                    const Pass& pass) {
-  // Without tokens the mean is 0.
+  // The mean is 0 without tokens.
   const at::Tensor mean =
       probabilities.sum(0) / static_cast<double>(std::max<std::int64_t>(1, probabilities.size(0)));
   const at::Tensor balance = (mean * pass.first_choices).sum() * static_cast<double>(config_.experts);
@@ -251,7 +252,7 @@ at::Tensor MixtureOfExpertsImpl::forward(const at::Tensor& input) {
   const at::Tensor tokens = input.reshape({count, config_.width});
   at::Tensor probabilities;
   {
-    // Small differences decide: Switch's selective precision.
+    // Computes in float32 at least, because small differences decide (Switch's selective precision).
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::ScalarType dtype = at::promoteTypes(tokens.scalar_type(), at::kFloat);
     const at::Tensor logits = at::linear(tokens.to(dtype), router_->weight.to(dtype));
@@ -262,7 +263,7 @@ at::Tensor MixtureOfExpertsImpl::forward(const at::Tensor& input) {
   const Pass pass = agree(routing, probabilities);
   const at::Tensor token_of = count > 0 ? routing.taken.remainder(count) : routing.taken;
   const at::Tensor made = run_experts(tokens.index_select(0, token_of), routing, pass);
-  // A place for each choice, so that a token's experts are added in one order.
+  // One slot for each choice, so that outputs of a token's experts are added in a fixed order.
   const at::Tensor placed = at::zeros({routing.choices, config_.width}, made.options().requires_grad(false))
                                 .index_copy(0, routing.taken, made);
   const at::Tensor gates = gates_of(probabilities, config_.per_token).to(made.scalar_type());

@@ -13,8 +13,8 @@
 namespace rondo {
 namespace {
 
-// The experts of each choice, [tokens] for the first, then for the second. Of equal probabilities argmax
-// takes the first.
+// Returns the expert of each token, [tokens], for the first choice, then for the second. argmax takes the
+// first of equal probabilities.
 std::vector<at::Tensor> chosen_experts(const at::Tensor& probabilities, std::int64_t per_token) {
   std::vector<at::Tensor> chosen{probabilities.argmax(1)};
   if (per_token > 1) {
@@ -38,7 +38,7 @@ Routing route(const at::Tensor& probabilities, std::int64_t group_size, const Ro
                   .first_choices = std::vector<std::int64_t>(static_cast<std::size_t>(experts), 0),
                   .choices = options.per_token * tokens};
   std::vector<std::vector<std::int64_t>> taken(static_cast<std::size_t>(experts));
-  // Used places of each expert in each group.
+  // Used slots of each expert in each group.
   const std::int64_t groups = group_size > 0 ? (tokens + group_size - 1) / group_size : 0;
   std::vector<std::int64_t> used(static_cast<std::size_t>(groups * experts), 0);
   std::int64_t choice = 0;
@@ -68,7 +68,7 @@ Routing part_of_routing(const Routing& routing, std::int64_t tokens, const at::T
   const at::NoGradGuard no_gradient;
   const std::int64_t count = own.size(0);
   const at::TensorOptions whole = routing.taken.options();
-  // Where each token is here; -1: elsewhere.
+  // Local index of each token; -1 if another rank has it.
   const at::Tensor place = at::full({tokens}, -1, whole).index_copy(0, own, at::arange(count, whole));
   const at::Tensor here = place.index_select(0, routing.taken.remainder(tokens));
   const at::Tensor kept = here.ge(0);
@@ -125,7 +125,7 @@ class ExchangeRows : public torch::autograd::Function<ExchangeRows> {
   }
 
  private:
-  // What lets a group wait in the graph for the backward pass.
+  // A holder that keeps a group in the graph until the backward pass.
   struct ExchangeGroup : torch::CustomClassHolder {
     explicit ExchangeGroup(Group g) : group(std::move(g)) {}
     Group group;

@@ -15,7 +15,7 @@
 namespace rondo {
 namespace {
 
-// Parameters that one kernel call can take, with the lists that it wants.
+// Parameters for one kernel call, with the lists that it takes.
 struct KernelLists {
   std::vector<at::Tensor> parameters, gradients, averages, squares, maximum_squares, steps;
 };
@@ -44,7 +44,7 @@ ParamState& state_of(const at::Tensor& parameter, bool amsgrad,
   return static_cast<ParamState&>(*slot);
 }
 
-// Steps are nearly always the same number for all parameters, so one tensor serves them all.
+// Step counts as tensors. Nearly always all parameters have the same count, so one tensor is shared.
 class StepTensors {
  public:
   const at::Tensor& get(std::int64_t step, c10::Device device) {

@@ -70,7 +70,7 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern == name;
 }
 
-// All parameters, and those without weight decay in a second group.
+// Returns all parameters, those without weight decay in a second group.
 Groups parameter_groups(const OptimizerOptions& options, torch::nn::Module& module) {
   std::vector<at::Tensor> decayed;
   std::vector<at::Tensor> undecayed;
@@ -94,8 +94,8 @@ Groups parameter_groups(const OptimizerOptions& options, torch::nn::Module& modu
   return groups;
 }
 
-// After it is made: libtorch takes a group's option that equals its type's default for one that was not
-// given.
+// Sets the second group's decay to 0 after construction: libtorch treats a group's option that equals its
+// type's default as not given.
 void stop_decay(torch::optim::Optimizer& optimizer) {
   auto& options = optimizer.param_groups().back().options();
   with_optimizer_kind(optimizer, [&]<class Kind>(Kind) {
@@ -127,7 +127,7 @@ MadeOptimizer make_optimizer(const OptimizerOptions& options, torch::nn::Module&
   throw UsageError(str("unknown optimizer '", options.name, "'; known are: ", join(optimizer_names(), ", ")));
 }
 
-std::vector<std::string> parameters_that_are_no_matrices(const torch::nn::Module& model) {
+std::vector<std::string> non_matrix_parameters(const torch::nn::Module& model) {
   std::vector<std::string> names;
   for (const ModelTensor& parameter : tensors_of(model).parameters) {
     if (parameter.tensor.dim() <= 1) names.push_back(parameter.name);

@@ -11,16 +11,17 @@
 
 namespace rondo {
 
-// An optimizer over all parameters of `module`: FusedAdam, FusedAdamW, torch::optim::SGD or Adagrad, Lamb,
-// Lars, Lion. Those of `undecayed` are a second parameter group. Throws UsageError for an unknown name or
-// values that cannot be, and for a pattern of `undecayed` that no parameter has.
+// Creates an optimizer over all parameters of `module`: FusedAdam, FusedAdamW, torch::optim::SGD or Adagrad,
+// Lamb, Lars, Lion. Parameters that match `undecayed` are a second parameter group. Throws UsageError for an
+// unknown name, invalid values, and a pattern of `undecayed` that matches no parameter.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerOptions& options,
                                                         torch::nn::Module& module);
 
-// The parameters of one dimension or none, by name: of a whole model, before a strategy takes it apart.
-std::vector<std::string> parameters_that_are_no_matrices(const torch::nn::Module& model);
+// Returns the names of parameters with at most one dimension. Call it with the whole model, before a strategy
+// shards it.
+std::vector<std::string> non_matrix_parameters(const torch::nn::Module& model);
 
-// adagrad, adam, adamw, lamb, lars, lion, sgd.
+// Returns adagrad, adam, adamw, lamb, lars, lion, sgd.
 std::vector<std::string> optimizer_names();
 
 }  // namespace rondo

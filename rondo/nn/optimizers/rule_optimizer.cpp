@@ -87,7 +87,7 @@ void RuleOptimizer::load(torch::serialize::InputArchive& archive) {
 }
 
 at::Tensor squared_norm(const at::Tensor& tensor) {
-  // A norm in float64 is not defined on complex numbers.
+  // libtorch does not define a float64 norm of complex numbers.
   const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor.detach().resolve_conj()) : tensor;
   return at::linalg_vector_norm(real, 2, {}, false, at::kDouble).square().cpu();
 }

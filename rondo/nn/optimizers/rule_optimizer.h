@@ -12,7 +12,7 @@
 
 namespace rondo {
 
-// Figures of the optimizers in this folder; each takes what concerns it.
+// Options of the optimizers in this folder; each rule reads its own.
 struct RuleOptions : torch::optim::OptimizerCloneableOptions<RuleOptions> {
   using Betas = std::tuple<double, double>;
   explicit RuleOptions(double rate = 1e-3) : lr_(rate) {}
@@ -30,7 +30,7 @@ struct RuleOptions : torch::optim::OptimizerCloneableOptions<RuleOptions> {
   void set_lr(double rate) override { lr(rate); }
 };
 
-// What they remember of a parameter; a moment that a rule does not use stays undefined.
+// Optimizer state of a parameter; a moment that a rule does not use stays undefined.
 struct RuleState : torch::optim::OptimizerCloneableParamState<RuleState> {
   TORCH_ARG(std::int64_t, step) = 0;
   TORCH_ARG(at::Tensor, exp_avg);
@@ -41,7 +41,7 @@ struct RuleState : torch::optim::OptimizerCloneableParamState<RuleState> {
   void serialize(torch::serialize::OutputArchive& archive) const override;
 };
 
-// An optimizer that is one rule for a parameter, its gradient and what it remembers.
+// An optimizer that applies one rule to each parameter, its gradient and its state.
 class RuleOptimizer : public torch::optim::Optimizer {
  public:
   RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups, const RuleOptions& options);
@@ -57,27 +57,27 @@ class RuleOptimizer : public torch::optim::Optimizer {
     const RuleOptions* options;
     RuleState* state;
   };
-  // Moves the parameters that have gradients. Gets all of them, in the order of the groups. No gradients are
-  // recorded.
+  // Updates the parameters that have gradients. `parts` are all parameters, in the order of the groups. No
+  // gradients are recorded.
   virtual void apply(const std::vector<Part>& parts) = 0;
-  // `moment` of a state, zeros like `parameter` the first time.
+  // Returns `moment` of a state, initialised to zeros like `parameter` at the first call.
   static at::Tensor& made(at::Tensor& moment, const at::Tensor& parameter);
 };
 
-// The sum of the squares of all elements, of complex numbers of their absolute values, as one float64 on the
-// CPU. Any dtype with a point; any thread.
+// Returns the sum of the squares of all elements, or of the absolute values of complex elements, as one
+// float64 on the CPU. Any floating-point or complex dtype; any thread.
 at::Tensor squared_norm(const at::Tensor& tensor);
 
 // An optimizer whose rule compares the norm of a whole parameter with that of its update.
 class WholeNormOptimizer : public RuleOptimizer {
  public:
   using RuleOptimizer::RuleOptimizer;
-  // Before the first step; without it every parameter is here as a whole.
+  // Call before the first step, if this rank has shards. Without it every parameter is local and complete.
   void set_norm_sum(NormSum sum) { sum_ = std::move(sum); }
 
  protected:
-  // For each part the norms of its parameter and of `directions[i]`; 0 where that is undefined. Collective
-  // where set_norm_sum() was called.
+  // Norms of each part's parameter and of `directions[i]`; 0 if that is undefined. Collective if
+  // set_norm_sum() was called.
   struct Norms {
     double parameter = 0, direction = 0;
   };
@@ -88,7 +88,8 @@ class WholeNormOptimizer : public RuleOptimizer {
 };
 
 // LAMB (You et al., "Large Batch Optimization for Deep Learning", 2020): Adam's direction plus the decayed
-// weights, with the length of the parameter's own norm. A parameter or direction of norm 0 counts as 1 to 1.
+// weights, scaled to the parameter's norm. The ratio of norms is 1 if the parameter or the direction has norm
+// 0.
 class Lamb final : public WholeNormOptimizer {
  public:
   using WholeNormOptimizer::WholeNormOptimizer;
@@ -98,8 +99,8 @@ class Lamb final : public WholeNormOptimizer {
 };
 
 // LARS (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017): gradient and decay
-// of a parameter get the rate trust * |w| / (|g| + weight_decay * |w| + eps), then momentum. With a norm of 0
-// that rate is 1.
+// of a parameter are scaled by trust * |w| / (|g| + weight_decay * |w| + eps), then momentum applies. The
+// scale is 1 if a norm is 0.
 class Lars final : public WholeNormOptimizer {
  public:
   using WholeNormOptimizer::WholeNormOptimizer;
@@ -108,8 +109,8 @@ class Lars final : public WholeNormOptimizer {
   void apply(const std::vector<Part>& parts) override;
 };
 
-// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023): moves every element by the sign
-// of a mean of gradients. Weight decay is decoupled.
+// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023): updates every element by the
+// sign of a mean of gradients. Weight decay is decoupled.
 class Lion final : public RuleOptimizer {
  public:
   using RuleOptimizer::RuleOptimizer;

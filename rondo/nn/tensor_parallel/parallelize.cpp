@@ -27,7 +27,7 @@ constexpr std::int64_t kSequence = 1;  // the dimension of [samples, length, wid
       str("'", path, "' is a ", layer, ", which has no style ", to_text(style), "; it has ", styles));
 }
 
-// What every rank needs of the input of a layer whose outputs are divided.
+// Returns the input that every rank needs for a layer with divided outputs.
 at::Tensor whole_input(const at::Tensor& input, bool sequence, const Group& group) {
   return sequence ? all_gather_parts(input, kSequence, group) : copy_to_ranks(input, group);
 }
@@ -68,7 +68,7 @@ std::shared_ptr<torch::nn::Module> ParallelLinearImpl::clone(const std::optional
 at::Tensor ParallelLinearImpl::forward(const at::Tensor& input) {
   if (!style_) return LinearImpl::forward(input);
   if (*style_ == ParallelStyle::row) {
-    // The bias once, and not on every rank.
+    // Adds the bias once, not on every rank.
     at::Tensor sum = summed_output(at::linear(input, weight), sequence_, group_);
     if (!bias.defined()) return sum;
     return sum + (sequence_ ? copy_to_ranks(bias, group_) : bias);
@@ -131,7 +131,7 @@ at::Tensor ParallelLayerNormImpl::forward(const at::Tensor& input) {
   if (!has_peers(group_) || !weight.defined()) return LayerNormImpl::forward(input);
   const at::IntArrayRef shape = options.normalized_shape();
   if (!bias.defined()) return at::layer_norm(input, shape, copy_to_ranks(weight, group_), {}, options.eps());
-  // One message for both gradients.
+  // Communicates both gradients in one message.
   const at::Tensor both = copy_to_ranks(at::stack({weight, bias}), group_);
   return at::layer_norm(input, shape, both[0], both[1], options.eps());
 }
@@ -149,7 +149,8 @@ constexpr std::array<std::pair<ParallelStyle, const char*>, 6> kStyles = {{
     {ParallelStyle::sequence, "sequence"},
 }};
 
-// A child of a Sequential in the type that can be divided; empty when it has none.
+// Replaces a child of a Sequential by its type that can be divided. Returns false if the child is not a
+// `Plain`.
 template <class Impl, class Plain>
 bool exchange(torch::nn::AnyModule& slot, const Module& layer, std::shared_ptr<Module>& exchanged) {
   const auto* plain = dynamic_cast<const Plain*>(&layer);
@@ -160,7 +161,7 @@ bool exchange(torch::nn::AnyModule& slot, const Module& layer, std::shared_ptr<M
   return true;
 }
 
-// Takes the rules through a model, one module after the other.
+// Applies the rules to a model, module by module.
 class Parallelization {
  public:
   Parallelization(const ParallelRules& rules, const Group& group)
@@ -193,7 +194,7 @@ class Parallelization {
     return nullptr;
   }
 
-  // `above` is the rule by which a layer around was divided: it is not meant for what is in that.
+  // `above` is the rule that divided an enclosing layer; it does not apply to the layers inside.
   void visit(Module& module, const std::string& path, const ParallelRules::Rule* above) {
     const auto* dropout = dynamic_cast<const torch::nn::DropoutImpl*>(&module);
     if (dropout != nullptr && dropout->options.p() > 0 && has_peers(division_.group())) {
@@ -236,7 +237,7 @@ class Parallelization {
     return result;
   }
 
-  // A parameter of no layer, by its first dimension or its last: of rules that are of no layer.
+  // Cuts a parameter that no layer divided along its first or last dimension, by rules that matched no layer.
   void cut_parameter(const std::string& path, const at::Tensor& parameter,
                      const std::set<std::size_t>& of_layers) {
     const ParallelRules::Rule* const rule =
@@ -301,7 +302,7 @@ void Division::cut(at::Tensor& parameter, std::int64_t dimension, const std::str
   address.sizes[d] = length;
   if (has_peers(group_)) {
     const at::NoGradGuard no_grad;
-    // A copy, so that the whole one goes.
+    // Copies the part, so that the memory of the whole parameter is released.
     parameter.set_data(rondo::cut(parameter.detach(), address).clone(at::MemoryFormat::Contiguous));
     cuts_.emplace_back(parameter, std::move(address));
   }
@@ -313,7 +314,7 @@ const Shard* Division::find(const at::Tensor& parameter) const {
   return found != cuts_.end() ? &found->second : nullptr;
 }
 
-// "*" takes as little as it can, and more where the rest does not fit.
+// Matches "*" with as little text as possible, and with more if the rest does not match.
 bool fits_pattern(const std::string& path, const std::string& pattern) {
   std::size_t at = 0, in = 0;
   std::size_t star = std::string::npos, taken = 0;

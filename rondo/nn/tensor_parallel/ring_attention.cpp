@@ -23,15 +23,16 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kLength = 2;  // the dimension of [samples, heads, length, size]
 
-// Ranks in a ring, each of which passes on what it holds: after `turn` times that is what owner(turn) had.
+// A ring of ranks, each of which passes on the tensor that it holds: after `turn` steps that is the tensor of
+// owner(turn).
 class Ring {
  public:
-  // Rings of one group at the same time have tags of their own, and all ranks start them in one order.
+  // Concurrent rings of one group need different tags, and all ranks must start them in the same order.
   Ring(const Group& group, int tag) : group_(group), tag_(tag) {}
 
   int owner(int turn) const { return (group_.rank() - turn + group_.size()) % group_.size(); }
 
-  // Begins to send `held` on and to receive what the rank before has.
+  // Starts sending `held` to the next rank and receiving from the previous one.
   void start(const at::Tensor& held) {
     received_ = at::empty_like(held);
     sent_ = held;
@@ -54,8 +55,8 @@ class Ring {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
-// Calls `visit(query piece, key piece, on the diagonal)`, numbers of pieces here and there, for each pair of
-// pieces of which the first sees the second.
+// Calls `visit(query piece, key piece, on the diagonal)` for each pair of pieces in which the query sees the
+// key. Piece numbers are indices into `own` and `theirs`.
 void visit_pairs(const std::vector<std::int64_t>& own, const std::vector<std::int64_t>& theirs, bool causal,
                  const std::function<void(std::size_t, std::size_t, bool)>& visit) {
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -71,7 +72,7 @@ at::Tensor piece(const at::Tensor& tensor, std::size_t number) {
   return tensor.narrow(kLength, static_cast<std::int64_t>(number) * length, length);
 }
 
-// Of a pair of pieces.
+// Returns the scores of a pair of pieces.
 at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, bool diagonal) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(-1)));
   at::Tensor scores = at::matmul(query * scale, key.transpose(-2, -1));
@@ -83,15 +84,15 @@ at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, bool diagon
   return scores;
 }
 
-// What the backward pass is to know besides tensors.
+// State of the backward pass besides tensors.
 struct RingState : torch::CustomClassHolder {
   const CommunicationClock clock = communication_clock();
   Group group;
   bool causal = false;
-  std::shared_ptr<const SampleDropoutImpl> dropout;  // null: nothing is dropped
+  std::shared_ptr<const SampleDropoutImpl> dropout;  // null: no dropout
   std::shared_ptr<const SampleInfo> samples;
 
-  // What the probabilities of a pair of pieces are multiplied with; undefined for 1.
+  // Returns the factor of the probabilities of a pair of pieces; undefined for 1.
   at::Tensor mask_of(std::int64_t query_piece, std::int64_t key_piece, const at::Tensor& scores) const {
     if (!dropout) return {};
     const std::int64_t length = scores.size(kLength);
@@ -111,7 +112,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
                             const at::Tensor& value, const c10::intrusive_ptr<RingState>& state) {
     const Group& group = state->group;
-    // Sums over what has been seen so far, relative to the largest score so far.
+    // Running sums, relative to the largest score so far.
     at::Tensor output = at::zeros_like(query, at::MemoryFormat::Contiguous);
     std::vector<std::int64_t> rows = query.sizes().vec();
     rows.back() = 1;
@@ -157,7 +158,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     const at::Tensor shift = (gradient * output).sum(-1, true);
     at::Tensor of_query = at::zeros_like(query, at::MemoryFormat::Contiguous);
     const std::vector<std::int64_t> own = sequence_pieces(group.rank(), group.size());
-    // Keys and values go round, and behind them the gradients that have gathered for them.
+    // One ring passes keys and values, the other the gradients accumulated for them.
     Ring ring(group, /*tag=*/0), gathering(group, /*tag=*/1);
     at::Tensor held = at::stack({saved[1], saved[2]});
     for (int turn = 0; turn < group.size(); ++turn) {

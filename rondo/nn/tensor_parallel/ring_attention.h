@@ -8,33 +8,34 @@
 #include "rondo/backend/group.h"
 #include "rondo/nn/sample_dropout.h"
 
-// Attention over a sequence that is divided among ranks (context parallelism): keys and values pass round,
-// each rank meets all of them and has no more than two ranks' at a time (ring attention, arXiv 2310.01889).
+// Attention over a sequence that is divided among ranks (context parallelism). Keys and values move round a
+// ring: each rank sees all of them and holds those of at most two ranks at a time (ring attention, arXiv
+// 2310.01889).
 namespace rondo {
 
-// Which of 2 * ranks equal pieces of the sequence a rank has, in this order: one from the front and its
-// mirror image from the back, so that under causal attention all ranks have the same work (zig-zag).
+// Returns a rank's pieces, in order, of the 2 * ranks equal pieces of the sequence: one from the front and
+// its mirror image from the back. So all ranks have the same work under causal attention (zig-zag).
 std::vector<std::int64_t> sequence_pieces(int rank, int ranks);
-// A rank's pieces of `tensor` along `dimension`. Throws UsageError for a length that 2 * ranks do not divide,
-// naming both.
+// Returns a rank's pieces of `tensor` along `dimension`. Throws UsageError if 2 * ranks do not divide the
+// length, naming both.
 at::Tensor own_sequence(const at::Tensor& tensor, std::int64_t dimension, const Group& group);
-// The whole from the ranks' pieces along `dimension`. Collective; not differentiable.
+// Returns the whole tensor from the ranks' pieces along `dimension`. Collective; not differentiable.
 at::Tensor whole_sequence(const at::Tensor& own, std::int64_t dimension, const Group& group);
 
-// softmax(query key^T / sqrt(size of a head)) value for [samples, heads, own length, size] of the pieces that
-// each rank has; `causal` lets a position see itself and what came before in the whole sequence. The output
-// is of the own positions. `dropout` applies to the probabilities, and loses what it loses over the whole
-// sequence. Differentiable once; collective, forward and backward. Throws UsageError for a dropout that is
-// active outside of a SampleScope.
+// Returns softmax(query key^T / sqrt(size of a head)) value for the ranks' pieces, [samples, heads, own
+// length, size]. With `causal` a position sees itself and earlier positions of the whole sequence. The output
+// has the own positions. `dropout` applies to the probabilities, with its mask for the whole sequence.
+// Differentiable once; collective in forward and backward. Throws UsageError if the dropout is active outside
+// a SampleScope.
 at::Tensor ring_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           bool causal, const Group& group, const SampleDropout& dropout = nullptr);
 
-// A model that can compute on the own_sequence() of its inputs alone.
+// A model that can compute on own_sequence() of its inputs alone.
 class ContextParallelModel {
  public:
   virtual ~ContextParallelModel() = default;
-  // From now on it is given this rank's pieces of sequences, [samples, own length]; before a strategy sees
-  // it. Throws UsageError for a model that cannot.
+  // Declares that inputs are this rank's pieces of sequences, [samples, own length]. Call it before a
+  // strategy is given the model. Throws UsageError if the model does not support it.
   virtual void divide_context(const Group& group) = 0;
 };
 

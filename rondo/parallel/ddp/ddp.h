@@ -15,8 +15,8 @@
 #include "rondo/backend/group.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
-#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 namespace torch::optim {
 class Optimizer;

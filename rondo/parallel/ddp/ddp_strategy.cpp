@@ -11,8 +11,8 @@
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/gradients/fingerprint.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 #include "rondo/strategy/step_calls.h"
 
@@ -193,8 +193,8 @@ DdpStrategy::DdpStrategy(Context context, const DdpStrategyOptions& options)
 DdpStrategy::DdpStrategy(std::string name, Context context, const DdpStrategyOptions& options, MakeHook hook)
     : ProcessStrategy(std::move(name), std::move(context)), options_(options), make_hook_(std::move(hook)) {}
 
-std::unique_ptr<Strategy> DdpFolder::make(const std::string&, const Context& context,
-                                          const DdpStrategyOptions& options) {
+std::unique_ptr<Strategy> DdpStrategyFactory::make(const std::string&, const Context& context,
+                                                   const DdpStrategyOptions& options) {
   return std::make_unique<DdpStrategy>(context, options);
 }
 

@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/ddp/ddp_strategy_options.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/strategy/process_strategy.h"
 
 namespace rondo {

@@ -27,7 +27,7 @@ OptionsOf<DdpStrategyOptions> ddp_strategy_table() {
   return table;
 }
 
-std::vector<Declaration> DdpFolder::declarations() {
+std::vector<Declaration> DdpStrategyFactory::declarations() {
   return {{.name = "ddp",
            .summary = "every rank holds the whole model; gradients are averaged",
            .options = ddp_strategy_table()}};

@@ -25,7 +25,7 @@ OptionsOf<DdpOptions> bucket_table();
 OptionsOf<DdpStrategyOptions> ddp_strategy_table();
 
 // Registration of strategy "ddp": declarations (without libtorch) and the factory.
-struct DdpFolder {
+struct DdpStrategyFactory {
   using Options = DdpStrategyOptions;              // options of strategy "ddp"
   static std::vector<Declaration> declarations();  // declarations of strategy "ddp"
   // Returns a new strategy of that name.

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/gradients/transfer.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 
 namespace rondo {
 

@@ -290,9 +290,9 @@ const GradientWeight& GradientReducer::weight() {
 void GradientReducer::end_pass(bool had_backward) {
   trace_.backward_end_ns = monotonic_ns();
   try {
-    refuse_thawed();
+    reject_unfrozen();
     std::vector<bool> untouched(parameters_.size());
-    settle_missing(had_backward, untouched);
+    resolve_missing(had_backward, untouched);
     const auto first_sparse = untouched.begin() + static_cast<std::ptrdiff_t>(dense_.size());
     sparse_.combine(weight(), {first_sparse, untouched.end()});
     for (std::size_t bucket = 0; bucket < transfers_.size(); ++bucket)
@@ -348,7 +348,7 @@ void GradientReducer::check_gradient(std::size_t index) const {
   }
 }
 
-void GradientReducer::refuse_thawed() const {
+void GradientReducer::reject_unfrozen() const {
   for (const ModelTensor& parameter : frozen_) {
     if (!parameter.tensor.requires_grad()) continue;
     throw UsageError(
@@ -360,7 +360,7 @@ void GradientReducer::refuse_thawed() const {
   }
 }
 
-void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untouched) {
+void GradientReducer::resolve_missing(bool had_backward, std::vector<bool>& untouched) {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!ready_[i]) missing.push_back(i);

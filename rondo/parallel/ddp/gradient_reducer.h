@@ -7,12 +7,12 @@
 
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
-#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
 #include "rondo/parallel/ddp/sparse_exchange.h"
 #include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/reducer.h"
 #include "rondo/parallel/gradients/transfer.h"
+#include "rondo/parallel/hooks/comm_hook.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 
 namespace rondo {
@@ -78,8 +78,8 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   void fail_pass() noexcept;
   void expect_reverse_order();
   void check_gradient(std::size_t index) const;
-  void refuse_thawed() const;
-  void settle_missing(bool had_backward, std::vector<bool>& untouched);
+  void reject_unfrozen() const;
+  void resolve_missing(bool had_backward, std::vector<bool>& untouched);
   void exchange_usage(bool had_backward, std::vector<bool>& untouched);
   void adopt_arrival_order();
   // Returns the weight of the current pass. The first call blocks until the other ranks have announced

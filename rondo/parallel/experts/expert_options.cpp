@@ -4,7 +4,7 @@
 
 namespace rondo {
 
-std::vector<Declaration> ExpertFolder::declarations() {
+std::vector<Declaration> ExpertStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");

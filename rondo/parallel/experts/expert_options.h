@@ -18,7 +18,7 @@ struct ExpertOptions : DdpOptions {
 };
 
 // Registration of strategy "expert": declarations (without libtorch) and the factory.
-struct ExpertFolder {
+struct ExpertStrategyFactory {
   using Options = ExpertOptions;                   // options of strategy "expert"
   static std::vector<Declaration> declarations();  // declarations of strategy "expert"
   // Returns a new strategy. Experts are spread along the dimension "expert" of the context's mesh, or over

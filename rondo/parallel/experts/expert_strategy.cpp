@@ -10,8 +10,8 @@
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp_state.h"
-#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/gradients/model_agreement.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/strategy/clip_shards.h"
 #include "rondo/strategy/one_device.h"
 
@@ -243,8 +243,8 @@ std::unique_ptr<PreparedModel> ExpertStrategy::prepare(std::shared_ptr<torch::nn
                                        groups_, copies_, options_);
 }
 
-std::unique_ptr<Strategy> ExpertFolder::make(const std::string&, const Context& context,
-                                             const ExpertOptions& options) {
+std::unique_ptr<Strategy> ExpertStrategyFactory::make(const std::string&, const Context& context,
+                                                      const ExpertOptions& options) {
   // A single process needs no hook, but an invalid name is still an error.
   if (options.codec != "none") make_comm_hook(options.codec, context.world());
   return std::make_unique<ExpertStrategy>(context, options);

@@ -2,7 +2,7 @@
 
 namespace rondo {
 
-std::vector<Declaration> GroupedFolder::declarations() {
+std::vector<Declaration> GroupedStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Groups of ranks");
   table.add("ps-groups", &Options::groups,

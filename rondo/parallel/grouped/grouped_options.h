@@ -20,7 +20,7 @@ struct GroupedOptions : DdpStrategyOptions, ServerStrategyOptions {
 };
 
 // Registration of strategy "grouped": declarations (without libtorch) and the factory.
-struct GroupedFolder {
+struct GroupedStrategyFactory {
   using Options = GroupedOptions;                  // options of strategy "grouped"
   static std::vector<Declaration> declarations();  // declarations of strategy "grouped"
   // Returns a new strategy for a rank of a group; `context` has the ranks of its group

@@ -109,8 +109,8 @@ std::unique_ptr<PreparedModel> GroupedStrategy::prepare(std::shared_ptr<torch::n
                                         context().world());
 }
 
-std::unique_ptr<Strategy> GroupedFolder::make(const std::string& name, const Context& context,
-                                              const GroupedOptions& options) {
+std::unique_ptr<Strategy> GroupedStrategyFactory::make(const std::string& name, const Context& context,
+                                                       const GroupedOptions& options) {
   ServedJob job = read_served_job(name, options, context.timeout());
   const GroupPlace place = find_group_place(job.cluster, options.groups);
   if (job.connect.server.backup_workers >= static_cast<std::uint32_t>(options.groups)) {

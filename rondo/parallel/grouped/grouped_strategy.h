@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/parallel/ddp/ddp_strategy_options.h"
 #include "rondo/parallel/grouped/group_place.h"
-#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/parallel/server/served_model.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/strategy/prepared_model.h"

@@ -2,7 +2,7 @@
 
 namespace rondo {
 
-std::vector<Declaration> LocalSgdFolder::declarations() {
+std::vector<Declaration> LocalSgdStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Averages of parameters");
   table.add("sync-period", &Options::sync_period, "Steps that ranks take alone between two averages",

@@ -33,7 +33,7 @@ struct LocalSgdOptions {
 };
 
 // Registration of strategy "local_sgd": declarations (without libtorch) and the factory.
-struct LocalSgdFolder {
+struct LocalSgdStrategyFactory {
   using Options = LocalSgdOptions;                 // options of strategy "local_sgd"
   static std::vector<Declaration> declarations();  // declarations of strategy "local_sgd"
   // Returns a new strategy. Throws UsageError for options that contradict each other.

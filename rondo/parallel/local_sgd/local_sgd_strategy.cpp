@@ -20,7 +20,7 @@ constexpr const char* kSteps = "steps";
 
 std::string text_of(const LocalSgdOptions& options) {
   std::string text;
-  const OptionTable table = LocalSgdFolder::declarations().front().options;
+  const OptionTable table = LocalSgdStrategyFactory::declarations().front().options;
   for (const Option& option : table.options())
     text += str(text.empty() ? "" : ", ", option.name, " ", option.text(&options).value_or(""));
   return text;
@@ -208,7 +208,7 @@ CommunicationTimes LocalSgdModel::communication_times() const {
 
 LocalSgdStrategy::LocalSgdStrategy(Context context, const LocalSgdOptions& options)
     : ProcessStrategy("local_sgd", std::move(context)), options_(options) {
-  const OptionTable table = LocalSgdFolder::declarations().front().options;
+  const OptionTable table = LocalSgdStrategyFactory::declarations().front().options;
   for (const Option& option : table.options()) option.read(&options_, option.text(&options).value_or(""));
   if (options.sync_delay >= options.sync_period) {
     throw UsageError(str("sync-delay ", options.sync_delay,
@@ -231,8 +231,8 @@ bool LocalSgdStrategy::set_mixed_precision(const MixedPrecisionPolicy&) {
       "O3 with it, or strategy ddp");
 }
 
-std::unique_ptr<Strategy> LocalSgdFolder::make(const std::string&, const Context& context,
-                                               const LocalSgdOptions& options) {
+std::unique_ptr<Strategy> LocalSgdStrategyFactory::make(const std::string&, const Context& context,
+                                                        const LocalSgdOptions& options) {
   return std::make_unique<LocalSgdStrategy>(context, options);
 }
 

@@ -2,7 +2,7 @@
 
 namespace rondo {
 
-std::vector<Declaration> PipelineFolder::declarations() {
+std::vector<Declaration> PipelineStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Pipeline");
   table.add("pipeline-schedule", &Options::schedule, "In which order stages compute micro-batches",

@@ -21,7 +21,7 @@ struct PipelineOptions {
 };
 
 // Registration of strategy "pipeline": declarations (without libtorch) and the factory.
-struct PipelineFolder {
+struct PipelineStrategyFactory {
   using Options = PipelineOptions;                 // options of strategy "pipeline"
   static std::vector<Declaration> declarations();  // declarations of strategy "pipeline"
   // Returns a new strategy along the dimension "pipeline" of context.mesh(), or over all ranks without a

@@ -17,8 +17,8 @@
 #include "rondo/nn/model.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/unit_state.h"
-#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/ddp/ddp_strategy.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/tensor/tensor_parallel_model.h"
 #include "rondo/pipeline/schedule.h"
 #include "rondo/pipeline/stage_cuts.h"
@@ -423,8 +423,8 @@ std::unique_ptr<Strategy> make_pipeline(const Context& context, std::unique_ptr<
   return std::make_unique<PipelineStrategy>(context, std::move(replicas), options, division);
 }
 
-std::unique_ptr<Strategy> PipelineFolder::make(const std::string&, const Context& context,
-                                               const PipelineOptions& options) {
+std::unique_ptr<Strategy> PipelineStrategyFactory::make(const std::string&, const Context& context,
+                                                        const PipelineOptions& options) {
   const bool has_mesh = size_along(context.mesh(), "pipeline") > 1;
   const Context meshed = has_mesh ? context : context.mesh({{"pipeline", context.world_size()}});
   const Context data = meshed.within(meshed.group("data"));

@@ -28,7 +28,7 @@ int replicas_asked_for(const OptionValues& values) {
 
 }  // namespace
 
-std::vector<Declaration> MirroredFolder::declarations() {
+std::vector<Declaration> MirroredStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.include(replicas_table());
   table.begin_group("Replicas in one process");
@@ -46,7 +46,7 @@ std::vector<Declaration> MirroredFolder::declarations() {
            .replicas_per_process = replicas_asked_for}};
 }
 
-std::vector<Declaration> CentralStorageFolder::declarations() {
+std::vector<Declaration> CentralStorageStrategyFactory::declarations() {
   return {{.name = "central_storage",
            .summary = "one process, the variables once, replicas compute with them",
            .options = replicas_table(),
@@ -54,7 +54,7 @@ std::vector<Declaration> CentralStorageFolder::declarations() {
            .replicas_per_process = replicas_asked_for}};
 }
 
-std::vector<Declaration> DataParallelFolder::declarations() {
+std::vector<Declaration> DataParallelStrategyFactory::declarations() {
   return {{.name = "data_parallel",
            .summary = "one process: replicate, scatter, apply in parallel, gather on the first device",
            .options = replicas_table(),
@@ -62,7 +62,7 @@ std::vector<Declaration> DataParallelFolder::declarations() {
            .replicas_per_process = replicas_asked_for}};
 }
 
-std::vector<Declaration> MultiWorkerMirroredFolder::declarations() {
+std::vector<Declaration> MultiWorkerMirroredStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.include(replicas_table());
   table.begin_group("Gradients between workers with several replicas");

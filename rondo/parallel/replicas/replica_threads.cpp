@@ -275,7 +275,7 @@ void ReplicaEngines::all_reduce(int replica, const std::vector<at::Tensor>& tens
   }
 }
 
-void require_cards(const std::vector<c10::Device>& devices, const std::string& what) {
+void require_cuda_devices(const std::vector<c10::Device>& devices, const std::string& what) {
   const auto cpu =
       std::find_if(devices.begin(), devices.end(), [](c10::Device each) { return each.is_cpu(); });
   if (cpu == devices.end()) return;

@@ -102,7 +102,7 @@ class ReplicaEngines {
 
 // Throws UsageError, with a message that begins with `what`, if a replica is on the CPU, whose memory NCCL
 // does not support.
-void require_cards(const std::vector<c10::Device>& devices, const std::string& what);
+void require_cuda_devices(const std::vector<c10::Device>& devices, const std::string& what);
 
 // Throws UsageError, with a message that begins with `what`, if the job's processes do not use engine nccl.
 void require_nccl(const Context& context, const std::string& what);

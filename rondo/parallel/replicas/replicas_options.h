@@ -35,7 +35,7 @@ struct MultiWorkerMirroredOptions : DdpStrategyOptions, ReplicasOptions {
 };
 
 // Registration of strategy "mirrored": declarations (without libtorch) and the factory.
-struct MirroredFolder {
+struct MirroredStrategyFactory {
   using Options = MirroredOptions;                 // options of strategy "mirrored"
   static std::vector<Declaration> declarations();  // declarations of strategy "mirrored"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.
@@ -43,7 +43,7 @@ struct MirroredFolder {
                                         const Options& options);
 };
 // Registration of strategy "central_storage".
-struct CentralStorageFolder {
+struct CentralStorageStrategyFactory {
   using Options = ReplicasOptions;                 // options of strategy "central_storage"
   static std::vector<Declaration> declarations();  // declarations of strategy "central_storage"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.
@@ -51,7 +51,7 @@ struct CentralStorageFolder {
                                         const Options& options);
 };
 // Registration of strategy "data_parallel".
-struct DataParallelFolder {
+struct DataParallelStrategyFactory {
   using Options = ReplicasOptions;                 // options of strategy "data_parallel"
   static std::vector<Declaration> declarations();  // declarations of strategy "data_parallel"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.
@@ -59,7 +59,7 @@ struct DataParallelFolder {
                                         const Options& options);
 };
 // Registration of strategy "multi_worker_mirrored".
-struct MultiWorkerMirroredFolder {
+struct MultiWorkerMirroredStrategyFactory {
   using Options = MultiWorkerMirroredOptions;      // options of strategy "multi_worker_mirrored"
   static std::vector<Declaration> declarations();  // declarations of strategy "multi_worker_mirrored"
   // Returns a new strategy. Throws UsageError for options that contradict each other or the job.

@@ -5,11 +5,11 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/device/devices.h"
+#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/replicas/data_parallel.h"
 #include "rondo/parallel/replicas/replica_threads.h"
 #include "rondo/parallel/replicas/replicas_options.h"
-#include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/strategy/replica_context.h"
 
 namespace rondo {
@@ -23,7 +23,7 @@ class DdpOverNccl final : public DdpStrategy {
   using DdpStrategy::DdpStrategy;
   using DdpStrategy::prepare;
   std::unique_ptr<Training> prepare(const Recipe& recipe) override {
-    require_cards({recipe.device}, kImplementationNccl);
+    require_cuda_devices({recipe.device}, kImplementationNccl);
     return DdpStrategy::prepare(recipe);
   }
 };
@@ -108,9 +108,9 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
 std::unique_ptr<Training> ReplicasStrategy::prepare(const Recipe& recipe) {
   ReplicasSettings settings = settings_;
   settings.devices = devices_from(recipe.device);
-  if (settings.workers_need_nccl) require_cards(settings.devices, kImplementationNccl);
+  if (settings.workers_need_nccl) require_cuda_devices(settings.devices, kImplementationNccl);
   if (settings.gradients.ops == CrossDeviceOps::nccl) {
-    require_cards(settings.devices, "--cross-device-ops nccl");
+    require_cuda_devices(settings.devices, "--cross-device-ops nccl");
     if (threads_->size() > 1)
       settings.gradients.engines = std::make_shared<ReplicaEngines>(*threads_, "nccl", context().timeout());
   }
@@ -130,8 +130,8 @@ ReplicaValue ReplicasStrategy::run(const std::function<at::Tensor(int replica)>&
   return ReplicaValue(std::move(values));
 }
 
-std::unique_ptr<Strategy> MirroredFolder::make(const std::string& name, const Context& context,
-                                               const Options& options) {
+std::unique_ptr<Strategy> MirroredStrategyFactory::make(const std::string& name, const Context& context,
+                                                        const Options& options) {
   require_one_process(name, context);
   if (options.num_packs < 0)
     throw UsageError(str("mirrored-num-packs ", options.num_packs, ": expected 0 or more"));
@@ -145,8 +145,8 @@ std::unique_ptr<Strategy> MirroredFolder::make(const std::string& name, const Co
       replicas_of(options));
 }
 
-std::unique_ptr<Strategy> CentralStorageFolder::make(const std::string& name, const Context& context,
-                                                     const Options& options) {
+std::unique_ptr<Strategy> CentralStorageStrategyFactory::make(const std::string& name, const Context& context,
+                                                              const Options& options) {
   require_one_process(name, context);
   std::vector<c10::Device> devices = parse_devices(options);
   for (const c10::Device& device : devices) {
@@ -160,21 +160,22 @@ std::unique_ptr<Strategy> CentralStorageFolder::make(const std::string& name, co
       replicas_of(options));
 }
 
-std::unique_ptr<Strategy> DataParallelFolder::make(const std::string& name, const Context& context,
-                                                   const Options& options) {
+std::unique_ptr<Strategy> DataParallelStrategyFactory::make(const std::string& name, const Context& context,
+                                                            const Options& options) {
   require_one_process(name, context);
   return std::make_unique<DataParallel>(
       context, ReplicasSettings{.strategy = name, .devices = parse_devices(options)}, replicas_of(options));
 }
 
-std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& name, const Context& context,
-                                                          const Options& options) {
+std::unique_ptr<Strategy> MultiWorkerMirroredStrategyFactory::make(const std::string& name,
+                                                                   const Context& context,
+                                                                   const Options& options) {
   const int replicas = replicas_of(options);
   const bool needs_nccl = options.implementation == "nccl";
   if (needs_nccl) require_nccl(context, kImplementationNccl);
   if (replicas == 1 && options.devices.empty()) {
     if (needs_nccl) return std::make_unique<DdpOverNccl>(context, options);
-    return DdpFolder::make("ddp", context, options);
+    return DdpStrategyFactory::make("ddp", context, options);
   }
   const OptionTable of_ddp = ddp_strategy_table();
   for (const Option& option : of_ddp.options()) {

@@ -76,11 +76,11 @@ struct CommunicationQueue::Entry {
 };
 
 CommunicationQueue::CommunicationQueue(std::unique_ptr<SchedulePolicy> policy, Bytes in_flight_limit,
-                                       std::unique_ptr<Leader> leader, bool engine_tells)
+                                       std::unique_ptr<Leader> leader, bool engine_reports_completion)
     : policy_(std::move(policy)),
       in_flight_limit_(in_flight_limit),
       leader_(std::move(leader)),
-      engine_tells_(engine_tells) {
+      engine_tells_(engine_reports_completion) {
   if (!leader_) return;
   thread_ = replica_thread([this] {
     try {

@@ -39,10 +39,10 @@ class CommunicationQueue {
   using Ticket = std::uint64_t;
 
   // `in_flight_limit`: maximum number of bytes in flight (ByteScheduler's window); 0 is no limit. `leader`
-  // may be null. `engine_tells`: whether the engine reports the end of an operation when it happens; if not,
-  // the recorded end is the time at which the queue observes it.
+  // may be null. `engine_reports_completion`: whether the engine reports the end of an operation when it
+  // happens; if not, the recorded end is the time at which the queue observes it.
   CommunicationQueue(std::unique_ptr<SchedulePolicy> policy, Bytes in_flight_limit,
-                     std::unique_ptr<Leader> leader, bool engine_tells = true);
+                     std::unique_ptr<Leader> leader, bool engine_reports_completion = true);
   ~CommunicationQueue();
   CommunicationQueue(const CommunicationQueue&) = delete;
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;

@@ -21,7 +21,7 @@ constexpr Duration kNoTimeout = Duration::zero();  // the wait uses the group's 
 
 Leader::Leader(Group channel, Duration patience)
     : channel_(std::move(channel)), patience_(patience), last_word_(Clock::now()) {
-  if (leads() && channel_.size() > 1) pulse_ = replica_thread([this] { say_alive(); });
+  if (leads() && channel_.size() > 1) pulse_ = replica_thread([this] { send_heartbeat(); });
 }
 
 Leader::~Leader() { end_pulse(); }
@@ -65,7 +65,7 @@ void Leader::give_up() noexcept {
   }
 }
 
-void Leader::say_alive() {
+void Leader::send_heartbeat() {
   std::unique_lock lock(mutex_);
   while (!ended_) {
     const TimePoint due = last_word_ + patience_ / kWordsInPatience;

@@ -46,7 +46,7 @@ class Leader {
  private:
   void send_to_all(std::int64_t word);
   void wait_for(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, Duration limit);
-  void say_alive();
+  void send_heartbeat();
   void end_pulse();
 
   const Group channel_;

@@ -31,7 +31,7 @@ OptionsOf<ServerStrategyOptions> server_table() {
   return table;
 }
 
-std::vector<Declaration> ServerFolder::declarations() {
+std::vector<Declaration> ServerStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Parameter servers");
   table.add("workers", &Options::workers, "Workers to start on this host; the first is the chief; default 1",

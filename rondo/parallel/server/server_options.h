@@ -25,12 +25,12 @@ struct ServerStrategyOptions {
   std::string push_codec = "none";        // codec of pushed gradients, a name for make_codec()
 };
 
-// Returns the options with names on the command line, except `workers` and `push_codec`, which ServerFolder
-// adds.
+// Returns the options with names on the command line, except `workers` and `push_codec`, which
+// ServerStrategyFactory adds.
 OptionsOf<ServerStrategyOptions> server_table();
 
 // Registration of strategy "parameter_server": declarations (without libtorch) and the factory.
-struct ServerFolder {
+struct ServerStrategyFactory {
   using Options = ServerStrategyOptions;           // options of strategy "parameter_server"
   static std::vector<Declaration> declarations();  // declarations of strategy "parameter_server"
   // Returns a new strategy for a worker that TF_CONFIG describes. Throws UsageError if TF_CONFIG describes

@@ -104,8 +104,8 @@ ReplicaPlacement ServerStrategy::placement() const {
 
 server::ServerFigures ServerStrategy::figures() const { return cluster_->all_figures(); }
 
-std::unique_ptr<Strategy> ServerFolder::make(const std::string& name, const Context& context,
-                                             const ServerStrategyOptions& options) {
+std::unique_ptr<Strategy> ServerStrategyFactory::make(const std::string& name, const Context& context,
+                                                      const ServerStrategyOptions& options) {
   ServedJob job = read_served_job(name, options, context.timeout());
   return std::make_unique<ServerStrategy>(context, job.connect, std::move(job.secret));
 }

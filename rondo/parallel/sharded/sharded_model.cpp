@@ -179,7 +179,7 @@ void ShardedModel::refuse_foreign_step() const {
       "updated. With a gradient scaler: scaler.step(optimizer, [&] { prepared->step(optimizer); })");
 }
 
-void ShardedModel::refuse_thawed() const {
+void ShardedModel::reject_unfrozen() const {
   for (const ModelTensor& parameter : frozen_) {
     if (!parameter.tensor.requires_grad()) continue;
     throw UsageError(str("parameter '", parameter.name,
@@ -327,7 +327,7 @@ void ShardedModel::after_backward(std::size_t unit) {
 
 void ShardedModel::finish_pass() {
   calls_.finish_backward();
-  refuse_thawed();
+  reject_unfrozen();
   if (batch_.synchronise) has_totals_ = announced_;
   if (!batch_.synchronise && reducer_.sends_every_pass()) reducer_.finish_pass();
   reducer_.end_step();

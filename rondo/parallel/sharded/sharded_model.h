@@ -151,7 +151,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   // Throw UsageError: for an optimizer that changed shards without step(); for a parameter that was frozen in
   // the constructor and requires a gradient now; for changes that would be lost.
   void refuse_foreign_step() const;
-  void refuse_thawed() const;
+  void reject_unfrozen() const;
   void refuse_lost_changes() const;
   // Throws UsageError for a forward or backward pass outside of a step if the unit's parameters are not
   // complete here.

@@ -106,7 +106,7 @@ void add_reshard(Table& table) {
 
 }  // namespace
 
-std::vector<Declaration> ShardedFolder::declarations() {
+std::vector<Declaration> ShardedStrategyFactory::declarations() {
   const Table table = sharded_table();
   Table zero3 = table;
   add_reshard(zero3);

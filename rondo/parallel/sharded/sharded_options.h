@@ -53,7 +53,7 @@ struct ShardedOptions : CommunicationOptions {
 };
 
 // Registration of the strategies by unit: declarations (without libtorch) and the factory.
-struct ShardedFolder {
+struct ShardedStrategyFactory {
   using Options = ShardedOptions;                  // options of all strategies here
   static std::vector<Declaration> declarations();  // declarations of all strategies here
   // Returns a new strategy of that name.

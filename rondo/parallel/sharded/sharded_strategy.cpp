@@ -27,7 +27,7 @@ cost::StepPlan read_plan(const ShardedOptions& options) {
 ShardedStrategy::ShardedStrategy(std::string name, Context context, ShardedOptions options)
     : ProcessStrategy(name, std::move(context)),
       options_(std::move(options)),
-      asked_shard_ranks_(options_.shard_ranks) {
+      requested_shard_ranks_(options_.shard_ranks) {
   // Hooks of ddp reduce whole gradients, but here each rank needs its shard of them, so only byte codecs are
   // allowed.
   check_byte_codec(options_.codec, name);
@@ -55,7 +55,7 @@ int ShardedStrategy::shard_ranks_in(const Context& context) const {
   const int ranks = context.world_size();
   int shard_ranks = ranks;
   if (name() == "hsdp")
-    shard_ranks = asked_shard_ranks_ == 0 ? context.local_world_size() : asked_shard_ranks_;
+    shard_ranks = requested_shard_ranks_ == 0 ? context.local_world_size() : requested_shard_ranks_;
   if (given_ && given_->schedule && given_->ranks == ranks) shard_ranks = given_->schedule->shard_group;
   if (shard_ranks < 1 || ranks % shard_ranks != 0) {
     throw UsageError(str("--shard-ranks ", shard_ranks, " does not divide the ", ranks,
@@ -78,8 +78,8 @@ bool ShardedStrategy::set_mixed_precision(const MixedPrecisionPolicy& policy) {
   return true;
 }
 
-std::unique_ptr<Strategy> ShardedFolder::make(const std::string& name, const Context& context,
-                                              const ShardedOptions& options) {
+std::unique_ptr<Strategy> ShardedStrategyFactory::make(const std::string& name, const Context& context,
+                                                       const ShardedOptions& options) {
   return std::make_unique<ShardedStrategy>(name, context, options);
 }
 

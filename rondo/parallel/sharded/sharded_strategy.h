@@ -27,7 +27,7 @@ class ShardedStrategy final : public ProcessStrategy {
   int shard_ranks_in(const Context& context) const;
 
   ShardedOptions options_;
-  int asked_shard_ranks_;                // from the options; 0 leaves the choice to the strategy
+  int requested_shard_ranks_;            // from the options; 0 leaves the choice to the strategy
   std::optional<cost::StepPlan> given_;  // plan of strategy "planned"
   PlanMaker plan_;
 };

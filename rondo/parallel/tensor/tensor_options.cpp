@@ -2,7 +2,7 @@
 
 namespace rondo {
 
-std::vector<Declaration> TensorFolder::declarations() {
+std::vector<Declaration> TensorStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Tensor parallelism");
   table.add("sequence-parallel", &Options::sequence_parallel,

@@ -20,7 +20,7 @@ struct TensorOptions {
 };
 
 // Registration of strategies "tensor" and "context": declarations (without libtorch) and the factory.
-struct TensorFolder {
+struct TensorStrategyFactory {
   using Options = TensorOptions;                   // options of both strategies
   static std::vector<Declaration> declarations();  // declarations of both strategies
   // Returns a new strategy along the dimension `name` of the context's mesh, or over all ranks without a

@@ -7,8 +7,8 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/parallel_communication.h"
-#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/ddp/ddp_strategy.h"
+#include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/tensor/tensor_parallel_model.h"
 #include "rondo/strategy/one_device.h"
 #include "rondo/strategy/synchronous_training.h"
@@ -52,8 +52,8 @@ std::unique_ptr<PreparedModel> TensorStrategy::prepare(std::shared_ptr<torch::nn
                                                context());
 }
 
-std::unique_ptr<Strategy> TensorFolder::make(const std::string& name, const Context& context,
-                                             const TensorOptions& options) {
+std::unique_ptr<Strategy> TensorStrategyFactory::make(const std::string& name, const Context& context,
+                                                      const TensorOptions& options) {
   const bool is_meshed = context.mesh().size() > 1;
   const Context meshed = is_meshed ? context : context.mesh({{name, context.world_size()}});
   if (const int replicas = size_along(meshed.mesh(), "data"); replicas > 1) {

@@ -4,7 +4,7 @@
 
 namespace rondo {
 
-std::vector<Declaration> TpuFolder::declarations() {
+std::vector<Declaration> TpuStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Ranks as a torus");
   table.add("torus", &Options::torus,

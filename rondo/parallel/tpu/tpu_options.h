@@ -20,7 +20,7 @@ struct TpuOptions : DdpOptions {
 };
 
 // Registration of strategy "tpu": declarations (without libtorch) and the factory.
-struct TpuFolder {
+struct TpuStrategyFactory {
   using Options = TpuOptions;                      // options of strategy "tpu"
   static std::vector<Declaration> declarations();  // declarations of strategy "tpu"
   // Returns a new strategy. Throws UsageError with both numbers for a torus of another number of ranks than

@@ -1,6 +1,6 @@
 #include "rondo/base/error.h"
-#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/ddp/ddp_strategy.h"
+#include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/tpu/torus.h"
 #include "rondo/parallel/tpu/tpu_options.h"
 
@@ -32,8 +32,8 @@ class TpuStrategy final : public DdpStrategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> TpuFolder::make(const std::string& name, const Context& context,
-                                          const TpuOptions& options) {
+std::unique_ptr<Strategy> TpuStrategyFactory::make(const std::string& name, const Context& context,
+                                                   const TpuOptions& options) {
   DdpStrategyOptions buckets;
   static_cast<DdpOptions&>(buckets) = options;
   check_byte_codec(options.codec, name);

@@ -31,7 +31,7 @@ bool BestFigure::improves(const ValidationRecord& record) {
 }
 
 nlohmann::json BestFigure::state() const {
-  // JSON has no infinity; null stands for "nothing seen yet".
+  // JSON has no infinity; null means that there is no value yet.
   return std::isfinite(best_) ? nlohmann::json(best_) : nlohmann::json();
 }
 
@@ -80,8 +80,8 @@ void EarlyStopping::restore(const nlohmann::json& state) {
   best_.restore(state.at("best"));
   passes_without_improvement_ = static_cast<int>(
       json_integer(state.at("passes_without_improvement"), "\"passes_without_improvement\"", 0, 1 << 30));
-  has_restored_ = state.value("has_restored", false);  // of an earlier version without
-  best_weights_.clear();  // of passes of another run or world: not every rank has them
+  has_restored_ = state.value("has_restored", false);  // absent in earlier versions
+  best_weights_.clear();  // weights of another run or world: some ranks may not have them
 }
 
 ReduceOnPlateau::ReduceOnPlateau(const Options& options)

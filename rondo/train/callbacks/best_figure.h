@@ -8,32 +8,35 @@
 
 namespace rondo {
 
-// The best value so far of a figure of the validations: what several callbacks watch.
+// The best value so far of a validation figure, for several callbacks.
 class BestFigure {
  public:
-  // What is watched.
+  // The watched figure.
   struct Options {
     std::string metric = "loss";    // name of a metric of the validation
-    bool larger_is_better = false;  // whether the metric is to rise
+    bool larger_is_better = false;  // whether larger values are better
     double minimum_change = 0;      // smaller improvements do not count
   };
-  // `watcher` is for the error.
+  // `watcher` is the callback's name for errors.
   BestFigure(Options options, std::string watcher)
       : options_(std::move(options)), watcher_(std::move(watcher)) {}
 
-  // Throws UsageError for a training without validations, which have the figures. When training begins.
+  // Throws UsageError for a training without validation. Call it when training begins.
   void require_validation(const FitOutline& outline) const;
-  // Whether this validation has a better figure than all before; then it is the best. NaN is never better.
-  // Throws UsageError when the trainer computes no such metric.
+  // Returns whether this validation's figure is better than all before, and keeps it then. NaN is never
+  // better. Throws UsageError if the trainer does not compute the metric.
   bool improves(const ValidationRecord& record);
-  bool is_known() const { return best_ < std::numeric_limits<double>::infinity(); }  // one was a number
-  nlohmann::json state() const;  // null before the first validation
+  bool is_known() const {
+    return best_ < std::numeric_limits<double>::infinity();
+  }                              // whether any value was
+                                 // a number
+  nlohmann::json state() const;  // null before the first value
   void restore(const nlohmann::json& state);
 
  private:
   Options options_;
   std::string watcher_;
-  double best_ = std::numeric_limits<double>::infinity();  // negated when larger is better
+  double best_ = std::numeric_limits<double>::infinity();  // negated if larger is better
 };
 
 }  // namespace rondo

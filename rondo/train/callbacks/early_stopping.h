@@ -7,21 +7,21 @@
 
 namespace rondo {
 
-// Ends training when a validation figure has not improved for some passes over the validation data.
+// A callback that ends training when a validation figure has not improved for several validations.
 class EarlyStopping final : public Callback {
  public:
-  // What is watched, and for how long.
+  // The watched figure and the patience.
   struct Options {
     std::string metric = "loss";    // name of a metric of the validation
-    int patience = 3;               // passes without improvement that end training
+    int patience = 3;               // validations without improvement before training ends
     double minimum_change = 0;      // smaller improvements do not count
-    bool larger_is_better = false;  // whether the metric is to rise
-    // A copy of the weights of the best pass is kept in memory (on each rank what it has of them), and
-    // training ends with these and their figures, unless it is pre-empted. A resumed run knows the weights of
-    // its own passes only; when the best one was before, it ends with its last weights and a warning.
+    bool larger_is_better = false;  // whether larger values are better
+    // Keeps a copy of the weights of the best validation in memory (each rank its part). Training ends with
+    // these weights and their figures, unless it is pre-empted. A resumed run only has weights of its own
+    // validations: if the best one was earlier, it ends with its last weights and a warning.
     bool restore_best = false;
   };
-  // Nothing is watched before the first validation.
+  // Starts at the first validation.
   explicit EarlyStopping(const Options& options)
       : options_(options),
         best_({options.metric, options.larger_is_better, options.minimum_change}, "early stopping") {}
@@ -29,7 +29,7 @@ class EarlyStopping final : public Callback {
   std::string name() const override { return "early_stopping"; }
   // Throws UsageError for a training without validation data.
   void on_train_begin(Trainer&, const FitOutline& outline) override { best_.require_validation(outline); }
-  // Throws UsageError when the trainer computes no such metric.
+  // Throws UsageError if the trainer does not compute the metric.
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
   void on_step_end(Trainer&, const StepRecord&) override { has_restored_ = false; }
   void on_train_end(Trainer& trainer, const FitResult& result) override;
@@ -41,9 +41,9 @@ class EarlyStopping final : public Callback {
   Options options_;
   BestFigure best_;
   int passes_without_improvement_ = 0;
-  WeightsCopy best_weights_;  // with restore_best
+  WeightsCopy best_weights_;  // set with restore_best
   std::map<std::string, double> best_validation_;
-  bool has_restored_ = false;  // the weights are the best ones since a training has ended
+  bool has_restored_ = false;  // the best weights were restored and no step has followed
 };
 
 }  // namespace rondo

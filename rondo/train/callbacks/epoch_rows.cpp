@@ -36,7 +36,7 @@ void EpochRows::on_train_begin(Trainer& trainer, const FitOutline& outline) {
 void EpochRows::on_epoch_end(Trainer&, const EpochRecord& record) {
   if (!file_) return;
   output_->write([&] {
-    // In one piece: a header without its line would be there twice.
+    // Writes in one piece: a header without its line would be repeated.
     file_->write((is_new_ ? header(record) : "") + line(record) + "\n");
     is_new_ = false;
   });

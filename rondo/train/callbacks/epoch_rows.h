@@ -10,9 +10,9 @@
 
 namespace rondo {
 
-// A text file with a line for every epoch, on rank 0: what CsvLog and JsonLog have in common. A resumed run
-// goes on in the same file; lines of epochs behind its first step, of a run that went on and died, go. A
-// device or a named pipe is written as a stream.
+// A text file with a line for every epoch, on rank 0: the base of CsvLog and JsonLog. A resumed run appends
+// to the same file, and removes lines of epochs after its first step, which an earlier run wrote before it
+// died. Writes a device or a named pipe as a stream.
 class EpochRows : public Callback {
  public:
   // The file is opened when training begins.
@@ -21,11 +21,12 @@ class EpochRows : public Callback {
   void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
 
  protected:
-  // The first line for a new file, of an epoch of the kind, with its end; empty without one.
+  // Returns the header line of a new file, including the newline, for epochs like `record`; empty without a
+  // header.
   virtual std::string header(const EpochRecord& record) const = 0;
-  // The line of an epoch, without its end.
+  // Returns the line of an epoch, without the newline.
   virtual std::string line(const EpochRecord& record) const = 0;
-  // The step of a line; empty for one that is no epoch's.
+  // Returns the step of a line; empty if the line is no epoch's.
   virtual std::optional<std::int64_t> step_of(const std::string& line) const = 0;
 
  private:

@@ -6,15 +6,15 @@
 
 namespace rondo {
 
-// Has the L2 norm of all gradients measured, without clipping: StepRecord::gradient_norm, which goes to
-// metrics.jsonl and TensorBoard with the rest. Costs a pass over the gradients, and under sharding a small
+// A callback that requests the L2 norm of all gradients, without clipping: StepRecord::gradient_norm, which
+// metrics.jsonl and TensorBoard include. It costs a pass over the gradients and, under sharding, a small
 // message.
 class GradientNorm final : public Callback {
  public:
-  // How often, and what is too much.
+  // Interval and warning limit.
   struct Options {
     std::int64_t every_steps = 1;  // steps between measurements
-    double warn_above = 0;         // a larger norm is a warning on rank 0; 0 is never
+    double warn_above = 0;         // a larger norm logs a warning on rank 0; 0: never
   };
   // Measures from the first fit on.
   explicit GradientNorm(const Options& options) : options_(options) {}
@@ -24,7 +24,7 @@ class GradientNorm final : public Callback {
     return (step + 1) % options_.every_steps == 0;
   }
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
-  std::optional<double> largest() const { return largest_; }  // of this object's fits
+  std::optional<double> largest() const { return largest_; }  // over all fits of this object
 
  private:
   Options options_;

@@ -6,12 +6,12 @@ namespace rondo {
 
 LearningRateScheduler::LearningRateScheduler(ScheduleOptions options) : options_(std::move(options)) {
   options_.learning_rate = 1;
-  make_schedule(options_);  // or the error
+  make_schedule(options_);  // throws for invalid options
 }
 
 void LearningRateScheduler::on_train_begin(Trainer&, const FitOutline& outline) {
   if (options_.total_steps == 0) options_.total_steps = outline.schedule.length;
-  make_schedule(options_);  // restored figures may be of a damaged checkpoint
+  make_schedule(options_);  // throws for invalid values of a damaged checkpoint
   position_ = outline.schedule;
 }
 

@@ -5,14 +5,14 @@
 
 namespace rondo {
 
-// Warm-up and a fall of the learning rate as a callback: multiplies the optimizer's own rate. Unlike
-// FitOptions::named_schedule its figures are part of the checkpoint: a resumed run goes on along the curve it
-// began with, also where it is told of more epochs, or of other figures. On other ranks, with another batch
-// size or accumulation it goes on from where it was on that curve (SchedulePosition).
+// A callback with warm-up and decay of the learning rate: it multiplies the optimizer's own rate. Unlike
+// FitOptions::named_schedule its options are saved in checkpoints. So a resumed run continues its original
+// curve, even if it is given more epochs or other options. With other ranks, batch size or accumulation it
+// continues from its position on that curve (SchedulePosition).
 class LearningRateScheduler final : public Callback {
  public:
-  // `options` but for the learning rate, which is the optimizer's; total_steps 0 is the length of the fit
-  // that begins. Throws UsageError as make_schedule() does.
+  // Ignores the learning rate of `options`: the optimizer's applies. total_steps 0 means the length of the
+  // fit that begins. Throws UsageError as make_schedule() does.
   explicit LearningRateScheduler(ScheduleOptions options);
 
   std::string name() const override { return "learning_rate_scheduler"; }

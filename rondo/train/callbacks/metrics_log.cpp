@@ -20,8 +20,8 @@ bool due(std::optional<TimePoint>& last, Duration interval) {
   return true;
 }
 
-// What modules have counted in each step on all ranks, on rank 0. Names are the same in all steps and on all
-// ranks.
+// Returns the figures that modules on all ranks counted in each step, on rank 0. Names are the same in all
+// steps and on all ranks.
 std::vector<StepFigures> joint_figures(const std::vector<StepRecord>& records, const Group& world) {
   std::vector<StepFigures> joint;
   std::vector<double> mine;

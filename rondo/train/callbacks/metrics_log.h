@@ -22,24 +22,25 @@ namespace rondo {
 // kept for the next write.
 class MetricsLog final : public Callback {
  public:
-  // Where rows go, and how often.
+  // Output file and intervals.
   struct Options {
     std::filesystem::path file = {};  // metrics.jsonl of a run
     std::int64_t every_steps = 10;    // steps whose rows travel together
     // Bytes by this rank's memory tracker, now or the largest so far; see MemoryMeter.
     std::function<Bytes()> tracked_bytes = {};
-    // Steps have "mfu" (rondo/train/utilisation.h): of this peak of a rank in operations a second, 0 for a
-    // measured one. Empty: they have not.
+    // Peak of a rank in operations per second for "mfu" of steps (rondo/train/utilisation.h); 0: a measured
+    // peak. Empty: no "mfu".
     std::optional<double> peak_flops = {};
-    // Shown on rank 0 what is written: the rows of all ranks of a step, or one row of a validation.
+    // Called on rank 0 with each written group of rows: the rows of all ranks of a step, or one row of a
+    // validation.
     std::function<void(std::span<const MetricsRow>)> observer = {};
   };
   // The file is opened when training begins.
   explicit MetricsLog(Options options);
 
   std::string name() const override { return "metrics_log"; }
-  // Where the file has rows behind the step that training starts from (of a run that went on and died), they
-  // go; so do those of a validation that is due again.
+  // Removes rows after the step that training starts from (of a run that died later), and those of a
+  // validation that is due again.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_begin(Trainer&, std::int64_t) override {
     if (utilisation_) utilisation_->begin_step();
@@ -67,7 +68,7 @@ class MetricsLog final : public Callback {
   std::optional<ThinnedMetricsWriter> writer_;  // on rank 0
   SideOutput output_;                           // its file
   std::vector<StepRecord> records_;             // not written yet, the same steps on all ranks
-  std::vector<LocalFigures> figures_;           // of records_
+  std::vector<LocalFigures> figures_;           // figures of records_
   std::optional<Utilisation> utilisation_;
   MemoryMeter memory_;
   std::optional<TimePoint> memory_sampled_;

@@ -59,7 +59,7 @@ void MlflowLog::on_exception(Trainer&, const std::exception&) noexcept {
   try {
     if (run_) run_->set_status(MlflowRun::Status::failed);
   } catch (const std::exception&) {
-    // The first failure is the one to be told.
+    // Only the first failure is reported.
   }
 }
 
@@ -67,7 +67,7 @@ nlohmann::json MlflowLog::state() const {
   return run_id_.empty() ? nlohmann::json() : nlohmann::json(run_id_);
 }
 
-// Null comes from a rank that writes nothing. What a file says becomes the name of a folder.
+// Null comes from a rank that writes nothing. The id is checked because it becomes the name of a folder.
 void MlflowLog::restore(const nlohmann::json& state) {
   if (state.is_null()) return;
   const std::string id = json_text(state, "the run's id");

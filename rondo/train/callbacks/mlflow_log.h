@@ -12,10 +12,10 @@
 namespace rondo {
 
 // Writes a run into MLflow's folders (rondo/format/metrics_export.h) on rank 0: parameters, and metrics of
-// steps and validations. A resumed training goes on with its run.
+// steps and validations. A resumed training continues its run.
 class MlflowLog final : public Callback {
  public:
-  // Where, and what of it.
+  // Location and contents.
   struct Options {
     std::filesystem::path directory = {};                // "mlruns": may hold many runs
     std::string run_name = {};                           // as MLflow shows it
@@ -36,7 +36,7 @@ class MlflowLog final : public Callback {
 
  private:
   Options options_;
-  std::string run_id_;  // of the run that is resumed, or goes on
+  std::string run_id_;  // id of the resumed or present run
   std::string unit_;
   std::int64_t total_steps_ = 0;
   std::optional<MlflowRun> run_;      // on rank 0

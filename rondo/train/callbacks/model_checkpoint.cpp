@@ -33,7 +33,7 @@ void warn(const Trainer& trainer, const char* what, const Error& error) {
                "; training goes on, and the older checkpoints stand");
 }
 
-// The folder and those above it that do not exist, the innermost first.
+// Returns the folder and its parents that do not exist, innermost first.
 std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> missing;
   std::error_code unknown;
@@ -44,7 +44,8 @@ std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& 
   return missing;
 }
 
-// Tried out: permissions say nothing of file systems that are read-only, and of root.
+// Creates a file to find out, because permissions do not reveal read-only file systems, and do not limit
+// root.
 void try_to_write(const std::filesystem::path& directory, bool keep_folder) {
   const auto fail = [&](const std::string& reason) {
     throw Error(str("checkpoints cannot be written to ", directory.string(), ": ", reason,
@@ -83,7 +84,7 @@ void save_or_warn(const Trainer& trainer, const char* what, const std::function<
   } catch (const AgreedError& error) {
     warn(trainer, what, error);
   } catch (const Error& error) {
-    // Of one process alone, which needs nobody's agreement.
+    // Errors of a single process need no agreement.
     if (trainer.strategy().context().world_size() > 1) throw;
     warn(trainer, what, error);
   }
@@ -92,7 +93,7 @@ void save_or_warn(const Trainer& trainer, const char* what, const std::function<
 void ModelCheckpoint::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (!options_.best_of.empty()) best_.require_validation(outline);
   require_writable(trainer.strategy().context(), options_.directory, options_.in_parts);
-  // What a validation that was due changes is not in the checkpoint yet.
+  // The checkpoint does not yet include the effects of a validation that was due.
   saved_step_ = outline.validation_due ? -1 : outline.first_step;
   replaced_ = trainer.times_replaced();
 }
@@ -140,7 +141,7 @@ void ModelCheckpoint::save(Trainer& trainer) {
 void BackupAndRestore::before_fit(Trainer& trainer) {
   if (trainer.position().step > 0) return;
   const Context& context = trainer.strategy().context();
-  // Rank 0's disk decides for all.
+  // Rank 0's disk decides for all ranks.
   const bool here = context.rank() == 0 && std::filesystem::exists(options_.directory) &&
                     !std::filesystem::is_empty(options_.directory);
   if (broadcast_object(here, context.world()).get<bool>()) trainer.restore(options_.directory);
@@ -168,7 +169,7 @@ void BackupAndRestore::on_train_end(Trainer& trainer, const FitResult& result) {
 
 namespace {
 
-// A handler has no other way to tell.
+// A signal handler can only set a flag.
 volatile std::sig_atomic_t preemption_announced = 0;
 
 void announce_preemption(int) { preemption_announced = 1; }
@@ -182,7 +183,7 @@ std::function<bool()> Preemption::stop_request() {
   preemption_announced = 0;
   for (const int signal : options_.signals)
     former_.emplace_back(signal, std::signal(signal, announce_preemption));
-  // The first look is at once.
+  // The first call always checks the file.
   auto looked = std::make_shared<std::optional<TimePoint>>();
   return [file = options_.notice_file, looked] {
     if (preemption_announced != 0) return true;

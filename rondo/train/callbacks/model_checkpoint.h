@@ -8,26 +8,27 @@
 
 namespace rondo {
 
-// Saves checkpoints at intervals, at the end of training, and when training is pre-empted: when everything of
-// the step has happened, so that a resumed run begins with the next one. One that cannot be written is a
-// warning, and training goes on; the last one is an error. Or, with `best_of`, after each validation that was
-// better than all before: then of the weights that were validated.
+// A callback that saves checkpoints at intervals, at the end of training, and when training is pre-empted. It
+// saves after all other events of the step, so that a resumed run begins with the next one. A checkpoint that
+// cannot be written is a warning; the last one is an error. With `best_of` it saves after each validation
+// that was better than all before, with the validated weights.
 class ModelCheckpoint final : public Callback {
  public:
-  // Where checkpoints go, and how often.
+  // Location and interval of checkpoints.
   struct Options {
-    std::filesystem::path directory = {};  // holds step-NNNNNNNN
+    std::filesystem::path directory = {};  // parent of step-NNNNNNNN
     std::int64_t every_steps = 0;          // 0: at the end of every `every_epochs` epochs
-    std::int64_t every_epochs = 1;         // without every_steps
-    int keep = 3;                          // newest ones that stay; with best_of those are the best ones
-    std::string best_of = {};              // name of a metric of the validation; empty: at intervals
-    bool larger_is_better = false;         // whether that metric is to rise
+    std::int64_t every_epochs = 1;         // used without every_steps
+    int keep = 3;                          // number of newest checkpoints to keep; with best_of these are the
+                                           // best ones
+    std::string best_of = {};              // name of a validation metric; empty: at intervals
+    bool larger_is_better = false;         // whether larger values of that metric are better
     bool in_parts = false;                 // as in SaveOptions
     bool in_background = false;            // likewise
     bool incremental = false;              // likewise
   };
-  // The folder is made with the first checkpoint; training into one that cannot be made or written does not
-  // begin.
+  // The folder is created with the first checkpoint; training does not start if it cannot be created or
+  // written.
   explicit ModelCheckpoint(const Options& options)
       : options_(options), best_({options.best_of, options.larger_is_better}, "the best checkpoint") {}
 
@@ -37,7 +38,7 @@ class ModelCheckpoint final : public Callback {
   // Throws UsageError for a training without validation data, with `best_of`.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
-  // Throws UsageError when the trainer computes no metric `best_of`.
+  // Throws UsageError if the trainer does not compute the metric `best_of`.
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
   void on_step_complete(Trainer& trainer, const StepRecord& record) override;
   void on_train_end(Trainer& trainer, const FitResult& result) override;
@@ -49,9 +50,9 @@ class ModelCheckpoint final : public Callback {
 
   Options options_;
   BestFigure best_;
-  bool due_ = false;  // an interval has ended with this step, or the figure is the best
+  bool due_ = false;  // an interval ended with this step, or its figure is the best
   std::int64_t saved_step_ = -1;
-  std::int64_t replaced_ = 0;  // Trainer::times_replaced() of what is saved
+  std::int64_t replaced_ = 0;  // Trainer::times_replaced() at the last save
 };
 
 }  // namespace rondo

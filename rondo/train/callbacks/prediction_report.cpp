@@ -16,14 +16,14 @@ namespace {
 using nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// Of the steps behind the first few, in which memory is touched for the first time.
+// Returns the median without the first few steps, which touch memory for the first time.
 double settled_median(const std::vector<double>& values) {
   if (values.empty()) return 0;
   const auto skipped = static_cast<std::ptrdiff_t>(std::min<std::size_t>(3, (values.size() - 1) / 2));
   return median({values.begin() + skipped, values.end()});
 }
 
-// The largest of the ranks' figures, by key.
+// Returns the largest of the ranks' values of `key`.
 double largest(const std::vector<json>& of_ranks, const char* key) {
   double most = 0;
   for (const json& rank : of_ranks) most = std::max(most, rank.value(key, 0.0));
@@ -70,7 +70,7 @@ void PredictionReport::on_epoch_end(Trainer&, const EpochRecord&) { only_trained
 
 void PredictionReport::on_validation_end(Trainer&, const ValidationRecord&) {
   only_trained_ = false;
-  spans_->take();  // no step's
+  spans_->take();  // spans outside steps
 }
 
 void PredictionReport::before_save(Trainer&) { only_trained_ = false; }

@@ -11,28 +11,28 @@
 
 namespace rondo {
 
-// What a plan expects of training.
+// A plan's prediction for training.
 struct Prediction {
   double step_ms = 0;
-  double exposed_comm_ms = 0;  // computing waited for blocks
+  double exposed_comm_ms = 0;  // time in which computation waits for blocks
   std::uint64_t peak_bytes = 0;
   struct Unit {
     std::string name = {};
     std::string choice = {};       // "zero3 + checkpoint"
-    double exposed_comm_ms = 0;    // of this unit
-    std::uint64_t peak_bytes = 0;  // of everything, while the unit computes
-    // All passes of a step; empty when the plan came without its profile.
+    double exposed_comm_ms = 0;    // for blocks of this unit
+    std::uint64_t peak_bytes = 0;  // total, while the unit computes
+    // Sum over all passes of a step; empty if the plan was made without a profile.
     std::optional<double> forward_ms = {};
     std::optional<double> backward_ms = {};
   };
   std::vector<Unit> units = {};
 };
 
-// Sets what was measured beside what a plan predicted: step time, exposed communication and peak memory, of
-// the step and of every unit, and the units' forward and backward. Exposed is on both sides the time for
-// which the thread that computes waits for blocks, and counts for the unit whose block it is. Writes
-// prediction.json when training ends. Medians over the steps behind the first few, of the slowest rank; peaks
-// are the largest rank's, before the first validation or checkpoint.
+// A callback that compares measurements with a plan's prediction: step time, exposed communication and peak
+// memory of the step and of every unit, and the units' forward and backward times. On both sides exposed
+// communication is the time in which the computing thread waits for blocks, counted for the block's unit.
+// Writes prediction.json when training ends. Times are medians without the first few steps, of the slowest
+// rank; peaks are the largest rank's, before the first validation or checkpoint.
 class PredictionReport final : public Callback {
  public:
   PredictionReport(std::filesystem::path run_directory, Prediction prediction)
@@ -46,10 +46,10 @@ class PredictionReport final : public Callback {
   void before_save(Trainer& trainer) override;
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 
-  // {predicted: {step_ms, exposed_comm_ms, peak_bytes}, measured: {...}, units: [{name, choice, predicted:
-  // {exposed_comm_ms, peak_bytes, forward_ms, backward_ms}, measured: {...}}]}, on rank 0 after training;
-  // null before and elsewhere. A plan that came without its profile predicts no times of units; what no unit
-  // holds has no measured times and no measured peak.
+  // Returns {predicted: {step_ms, exposed_comm_ms, peak_bytes}, measured: {...}, units: [{name, choice,
+  // predicted: {exposed_comm_ms, peak_bytes, forward_ms, backward_ms}, measured: {...}}]}, on rank 0 after
+  // training; null before and elsewhere. A plan without a profile predicts no times of units. Parts outside
+  // all units have no measured times and no measured peak.
   const nlohmann::ordered_json& result() const { return result_; }
 
  private:
@@ -67,7 +67,7 @@ class PredictionReport final : public Callback {
   std::vector<double> exposed_comm_ms_;
   std::map<std::string, std::vector<double>> unit_exposed_comm_ms_;
   std::uint64_t peak_bytes_ = 0;
-  bool only_trained_ = true;  // nothing but training steps so far
+  bool only_trained_ = true;  // whether only training steps have run so far
   nlohmann::ordered_json result_;
 };
 

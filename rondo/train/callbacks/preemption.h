@@ -7,17 +7,17 @@
 
 namespace rondo {
 
-// Ends training in good order when the machine is about to be taken away: a signal on some rank, or a file
-// that appears. All ranks end after the same step with FitEnd::preempted, and ModelCheckpoint and
+// A callback that ends training cleanly before the machine is taken away: at a signal on some rank, or when a
+// file appears. All ranks end after the same step with FitEnd::preempted, and ModelCheckpoint and
 // BackupAndRestore save.
 class Preemption final : public Callback {
  public:
-  // What announces it.
+  // Sources of the notice.
   struct Options {
-    std::vector<int> signals = {};           // taken over while training, and given back
-    std::filesystem::path notice_file = {};  // looked for once in a second; empty: none
+    std::vector<int> signals = {};           // handled during training, restored afterwards
+    std::filesystem::path notice_file = {};  // checked once per second; empty: none
   };
-  // Signals are taken over when training begins.
+  // Signal handlers are installed when training begins.
   explicit Preemption(Options options) : options_(std::move(options)) {}
   ~Preemption() override { give_back_signals(); }
   Preemption(const Preemption&) = delete;
@@ -32,7 +32,7 @@ class Preemption final : public Callback {
   void give_back_signals() noexcept;
 
   Options options_;
-  std::vector<std::pair<int, void (*)(int)>> former_;  // signals and their handlers before
+  std::vector<std::pair<int, void (*)(int)>> former_;  // signals and their previous handlers
 };
 
 }  // namespace rondo

@@ -8,7 +8,7 @@
 namespace rondo {
 namespace {
 
-// How much a step's own throughput counts in the figure shown; single steps jump too much to read.
+// Weight of a step's own throughput in the displayed figure; single steps vary too much.
 constexpr double kSmoothing = 0.2;
 
 }  // namespace

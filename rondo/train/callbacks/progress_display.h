@@ -8,16 +8,16 @@
 
 namespace rondo {
 
-// Shows progress on rank 0: a bar on a terminal, lines elsewhere.
+// A callback that displays progress on rank 0: a bar on a terminal, lines elsewhere.
 class ProgressDisplay final : public Callback {
  public:
-  // Where and how it is shown.
+  // Stream and style.
   struct Options {
     std::FILE* stream = stderr;                      // not owned
     ProgressStyle style = ProgressStyle::automatic;  // bar, lines or nothing
     std::int64_t line_every_steps = 10;              // steps between lines
   };
-  // Nothing is shown before training begins.
+  // Displays nothing before training begins.
   explicit ProgressDisplay(const Options& options) : options_(options) {}
 
   std::string name() const override { return "progress_display"; }
@@ -30,7 +30,7 @@ class ProgressDisplay final : public Callback {
  private:
   Options options_;
   std::string unit_;
-  std::optional<Progress> progress_;  // on rank 0, while training
+  std::optional<Progress> progress_;  // set on rank 0 during training
   double smoothed_rate_ = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace rondo {
 
-// Adds to run.json what was started when training begins: when, where, by which command and version, with
-// which strategy on how many ranks. Rank 0 writes.
+// A callback that adds the start of training to run.json: time, place, command, version, strategy and number
+// of ranks. Rank 0 writes.
 class RunRecord final : public Callback {
  public:
   RunRecord(std::filesystem::path run_directory, Provenance made)
@@ -23,8 +23,9 @@ class RunRecord final : public Callback {
   Provenance made_;
 };
 
-// Writes memory.json when training ends: for every rank the peak of its process's tracked memory, its moment,
-// and what it consisted of by unit and category. Rank 0 writes. A fit without steps leaves the file as it is.
+// A callback that writes memory.json when training ends: for every rank the peak of its process's tracked
+// memory, the time of the peak, and its parts by unit and category. Rank 0 writes. A fit without steps does
+// not change the file.
 class MemoryReport final : public Callback {
  public:
   explicit MemoryReport(std::filesystem::path run_directory) : run_directory_(std::move(run_directory)) {}
@@ -38,7 +39,7 @@ class MemoryReport final : public Callback {
   bool has_stepped_ = false;
 };
 
-// A peak as memory.json has it, without the rank.
+// Returns a peak in the form of memory.json, without the rank.
 nlohmann::json to_json(const MemoryPeak& peak);
 
 }  // namespace rondo

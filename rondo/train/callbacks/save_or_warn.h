@@ -7,14 +7,14 @@
 
 namespace rondo {
 
-// Runs `save`, which calls Trainer::save(). A checkpoint that cannot be written, as on a full disk, is a
-// warning of rank 0, naming `what`: training goes on, and older checkpoints stand. Throws what not all ranks
-// know of, and what callbacks throw (CallbackFailed). Collective.
+// Runs `save`, which calls Trainer::save(). If the checkpoint cannot be written, for example on a full disk,
+// rank 0 logs a warning that names `what`; training continues and older checkpoints stay. Rethrows errors
+// that did not reach all ranks, and those of callbacks (CallbackFailed). Collective.
 void save_or_warn(const Trainer& trainer, const char* what, const std::function<void()>& save);
 
-// Throws AgreedError where rank 0, or with `on_all_ranks` any of them, can make no file in `directory`, for a
-// training that would find out at its first checkpoint. Makes one and removes it; a missing folder is made
-// and, unless all ranks look, removed again. Collective.
+// Throws AgreedError if rank 0, or with `on_all_ranks` any rank, cannot create a file in `directory`;
+// otherwise training would fail at its first checkpoint. Creates and removes a file. Creates a missing folder
+// and, unless all ranks check, removes it again. Collective.
 void require_writable(const Context& context, const std::filesystem::path& directory,
                       bool on_all_ranks = false);
 

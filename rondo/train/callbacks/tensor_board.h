@@ -12,7 +12,7 @@ namespace rondo {
 // Writes events.out.tfevents.* for TensorBoard on rank 0.
 class TensorBoard final : public Callback {
  public:
-  // Where events go, and how often.
+  // Output directory and intervals.
   struct Options {
     std::filesystem::path directory = {};  // for events.out.tfevents.*
     std::int64_t every_steps = 10;         // steps between events

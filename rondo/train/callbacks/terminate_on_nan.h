@@ -6,8 +6,8 @@
 
 namespace rondo {
 
-// Ends training when a loss is not a finite number. A step that a gradient scaler skipped does not count: its
-// loss may be finite all the same.
+// A callback that ends training when a loss is not finite. A step that a gradient scaler skipped does not
+// count: its loss may be finite all the same.
 class TerminateOnNan final : public Callback {
  public:
   std::string name() const override { return "terminate_on_nan"; }

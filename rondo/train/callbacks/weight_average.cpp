@@ -17,7 +17,7 @@
 namespace rondo {
 namespace {
 
-// What changes little in a step would be lost in the rounding of 16 bits.
+// Converts 16-bit weights: rounding would lose small changes of a step.
 WeightsCopy in_float32(WeightsCopy weights) {
   for (Shard& shard : weights) {
     if (shard.local.is_floating_point() && shard.local.element_size() < 4)
@@ -63,7 +63,8 @@ void WeightAverage::on_train_begin(Trainer& trainer, const FitOutline& outline) 
   step_ = outline.first_step;
 }
 
-// From an earlier fit. Ranks that have joined since have none, and others may have other shards.
+// Returns whether all ranks have the average from an earlier fit. Ranks that have joined since have none, and
+// others may have other shards.
 bool WeightAverage::knows_average_of(Trainer& trainer, std::int64_t step) const {
   const bool knows = step_ == step && replaced_ == trainer.times_replaced();
   const bool fits = have_same_places(average_, trainer.weights());
@@ -74,7 +75,7 @@ bool WeightAverage::knows_average_of(Trainer& trainer, std::int64_t step) const 
   return missing.item<int>() == 0;
 }
 
-// Rank 0's disk decides for all. Empty where there is none.
+// Returns the saved average on rank 0, whose disk decides for all ranks; empty if there is none.
 std::string WeightAverage::saved_average(const Context& context, std::int64_t step) const {
   if (context.rank() != 0 || step == 0) return {};
   for (const std::filesystem::path& directory : {options_.resumed_directory, options_.directory}) {
@@ -93,7 +94,7 @@ void WeightAverage::follow_replaced_weights(Trainer& trainer) {
   if (replaced_ != trainer.times_replaced()) begin(trainer);
 }
 
-// After a validation that was due from the run before there was no step that could be complete.
+// A validation that was due from the previous run has no step and so no on_step_complete().
 void WeightAverage::on_step_begin(Trainer& trainer, std::int64_t) { trainer.show_trained_weights(); }
 
 void WeightAverage::on_step_end(Trainer& trainer, const StepRecord& record) {
@@ -126,8 +127,8 @@ void WeightAverage::on_validation_begin(Trainer& trainer) {
 
 void WeightAverage::on_step_complete(Trainer& trainer, const StepRecord&) { trainer.show_trained_weights(); }
 
-// A checkpoint of the training has its own weights, whatever the order of callbacks, and the average is on
-// the disk before it.
+// Makes a checkpoint of the training contain the trained weights for any order of callbacks, and writes the
+// average to disk first.
 void WeightAverage::before_save(Trainer& trainer) {
   if (saving_) return;
   was_shown_ = trainer.show_trained_weights();
@@ -137,7 +138,7 @@ void WeightAverage::before_save(Trainer& trainer) {
   } else if (!options_.directory.empty()) {
     show(trainer);
     saving_ = true;
-    // None goes before the checkpoint of the training is complete: after_save().
+    // Keeps all averages until the checkpoint of the training is complete: after_save() prunes them.
     save_or_warn(trainer, "the checkpoint of averaged weights",
                  [&] { trainer.save(options_.directory, std::numeric_limits<int>::max()); });
     saving_ = false;
@@ -157,7 +158,7 @@ void WeightAverage::after_save(Trainer& trainer, const std::filesystem::path& ro
   if (trainer.strategy().context().rank() == 0) prune(trainer.position().step);
 }
 
-// Those of checkpoints that are there stay, and the newest.
+// Keeps averages whose checkpoint exists, and the newest ones.
 void WeightAverage::prune(std::int64_t step) const {
   std::vector<CheckpointEntry> averages = step_directories(options_.directory);
   std::erase_if(averages, [&](const CheckpointEntry& entry) { return entry.step > step; });

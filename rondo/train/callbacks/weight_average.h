@@ -8,28 +8,30 @@
 
 namespace rondo {
 
-// The exponential moving average of the weights: average = decay * average + (1 - decay) * weights after each
-// step. Validations see the average, and so do checkpoints of the best validations and whoever looks at the
-// model after training. Each rank averages what it has: its shards, where it has those; weights of 16 bits in
-// float32. Buffers are those of the last step. Of local_sgd it averages the mean of the replicas, which costs
-// an all-reduce at each update. Weights that are put (Trainer::put_weights) begin a new average. Not with
-// parameter servers, whose weights are those of all workers: training with it is a UsageError.
+// A callback with the exponential moving average of the weights: average = decay * average + (1 - decay) *
+// weights after each step. Validations, checkpoints of the best validations, and readers of the model after
+// training see the average. Each rank averages its part: its shards, if weights are sharded; 16-bit weights
+// in float32. Buffers are those of the last step. Under local_sgd it averages the mean of the replicas, which
+// costs an all-reduce at each update. Replaced weights (Trainer::put_weights) start a new average. Training
+// with parameter servers throws UsageError, because the weights are those of all workers.
 class WeightAverage final : public Callback {
  public:
-  // How it is averaged, and where it is kept.
+  // Averaging and storage.
   struct Options {
-    double decay = 0.999;          // what of the average stays in an update
+    double decay = 0.999;          // weight of the old average in an update
     std::int64_t every_steps = 1;  // steps between updates
-    bool validate = true;          // validations see the average
-    bool keep_at_end = true;       // training ends with the average; a pre-empted one with the weights
-    // Beside every checkpoint of the training one whose weights are the average, in the types of the model:
-    // what a resumed run goes on with. Without it a resumed run begins with the weights, and says so.
+    bool validate = true;          // whether validations see the average
+    bool keep_at_end = true;       // whether training ends with the average; a pre-empted one keeps the
+                                   // weights
+    // Directory for a checkpoint of the average, in the model's dtypes, beside every checkpoint of the
+    // training; a resumed run continues from it. Without it a resumed run starts from the weights with a
+    // warning.
     std::filesystem::path directory = {};
-    // Where a resumed run looks first: such a directory of the run that its checkpoint is of. May be empty.
+    // Directory that a resumed run searches first: that of the run whose checkpoint it loads. May be empty.
     std::filesystem::path resumed_directory = {};
-    int keep = 3;  // newest of those that stay, besides those whose checkpoint of the training stands
+    int keep = 3;  // number of newest averages to keep, besides those whose training checkpoint exists
   };
-  // Throws UsageError for a decay outside of [0, 1).
+  // Throws UsageError for a decay outside [0, 1).
   explicit WeightAverage(Options options);
 
   std::string name() const override { return "weight_average"; }
@@ -52,11 +54,11 @@ class WeightAverage final : public Callback {
 
   Options options_;
   WeightsCopy average_;
-  std::int64_t step_ = -1;                 // that it is of
-  std::int64_t replaced_ = 0;              // Trainer::times_replaced() of the weights that it is of
-  std::set<std::filesystem::path> roots_;  // of checkpoints of the training
-  bool saving_ = false;                    // the average
-  bool was_shown_ = false;                 // the average, when a checkpoint of the training began
+  std::int64_t step_ = -1;                 // step of average_
+  std::int64_t replaced_ = 0;              // Trainer::times_replaced() of the averaged weights
+  std::set<std::filesystem::path> roots_;  // directories of training checkpoints
+  bool saving_ = false;                    // the average is being saved
+  bool was_shown_ = false;                 // the average was shown when a checkpoint of the training began
 };
 
 }  // namespace rondo

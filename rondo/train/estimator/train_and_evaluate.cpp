@@ -40,7 +40,7 @@ std::shared_ptr<const Dataset> data_of(const InputFunction& input, const InputCo
   return data;
 }
 
-// A strategy of one process, for an evaluator.
+// Creates an evaluator's strategy, which has one process.
 std::unique_ptr<Strategy> evaluation_strategy(const RunConfig& config, const Context& context) {
   const std::string& name = config.strategies.resolve(config.evaluation_strategy);
   if (config.strategies.declaration(name).worker != ServedWorker::none)
@@ -65,7 +65,7 @@ TrainAndEvaluateResult evaluate_as_evaluator(const Estimator& estimator, const E
   return {.role = JobRole::evaluator, .figures = std::move(last.figures), .evaluated_step = last.step};
 }
 
-// Workers that give their own pipelines' samples take as many steps each.
+// Checks that workers with samples of their own pipelines have the same number of them.
 void check_own_inputs(const Context& context, const Dataset& data) {
   const std::vector<nlohmann::json> sizes = all_gather_object(data.size(), context.world());
   for (std::size_t rank = 1; rank < sizes.size(); ++rank) {
@@ -78,7 +78,7 @@ void check_own_inputs(const Context& context, const Dataset& data) {
   }
 }
 
-// The checkpoint that a run goes on from; empty: it begins. Rank 0's disk decides for all.
+// Returns the checkpoint to continue from; empty for a new run. Rank 0's disk decides for all ranks.
 std::string checkpoint_to_continue(const Context& context, const TrainingPlace& place, const fs::path& root) {
   std::string found;
   run_agreed(context, [&] {
@@ -152,7 +152,7 @@ TrainAndEvaluateResult train_and_evaluate(const Estimator& estimator, const Trai
   fit.callbacks.push_back(
       std::make_shared<MetricsLog>(MetricsLog::Options{.file = config.directory / metrics_file(place)}));
   if (!place.only_trains()) {
-    // Last, so that the others have written what belongs to the step.
+    // Last, so that the others have written their data of the step.
     fit.callbacks.push_back(std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{
         .directory = checkpoints, .every_steps = config.checkpoint_every, .keep = config.keep}));
   }

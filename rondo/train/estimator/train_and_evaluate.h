@@ -20,8 +20,8 @@
 #include "rondo/train/callback.h"
 #include "rondo/train/trainer.h"
 
-// The Estimator pattern: one program is every process of a job (chief, worker, parameter server, evaluator),
-// and finds its role in TF_CONFIG or is a rank of any launcher.
+// The Estimator pattern: every process of a job (chief, worker, parameter server, evaluator) runs one
+// program. It finds its role in TF_CONFIG, or is a rank of any launcher.
 //
 //   rondo::train_and_evaluate({.model = make_net, .compile = [](rondo::Trainer& trainer) {
 //   trainer.compile(...); }},
@@ -29,72 +29,73 @@
 //                             {.directory = "runs/a", .training_strategy = "ddp", .checkpoint_every = 100});
 namespace rondo {
 
-// The data of one worker: called once on each.
+// Returns the data of one worker; called once on each.
 using InputFunction = std::function<std::shared_ptr<const Dataset>(const InputContext&)>;
 
-// A model and what it is trained and judged by.
+// A model with its training and evaluation functions.
 struct Estimator {
   ModelFactory model = {};                     // in float32; called once for each replica of a process
   std::function<void(Trainer&)> compile = {};  // calls Trainer::compile(); the same on all processes
 };
 
-// What a job trains on.
+// Training data and options of a job.
 struct TrainSpec {
-  // With fit.input_sharding data or automatic it gives all samples on every worker, each of which reads its
-  // part of every batch; with off it gives those of its own pipeline, as many on each worker.
+  // With fit.input_sharding data or automatic it returns all samples on every worker, and each worker reads
+  // its part of every batch. With off it returns the samples of its own pipeline, the same number on each
+  // worker.
   InputFunction input = {};
-  // How long, and with which callbacks. Validation is the EvalSpec's: fit.validation is not given.
+  // Length and callbacks. fit.validation must not be set: EvalSpec provides the data.
   FitOptions fit = {};
 };
 
-// What a job is judged by.
+// Evaluation data and options of a job.
 struct EvalSpec {
-  InputFunction input = {};       // all samples, of one pipeline, wherever they are evaluated
+  InputFunction input = {};       // all samples, of one pipeline
   EvaluateOptions evaluate = {};  // batch size and number of batches
 };
 
-// Where a job runs, and how it is spread.
+// Directory, strategies and resources of a job.
 struct RunConfig {
-  // Of the run: checkpoints/, metrics.jsonl, metrics.evaluator.jsonl. All processes share it. One that holds
-  // checkpoints already is continued from the newest.
+  // Run directory with checkpoints/, metrics.jsonl and metrics.evaluator.jsonl, which all processes share. A
+  // run with checkpoints continues from the newest one.
   std::filesystem::path directory = {};
-  std::string training_strategy = "auto";          // its name in `strategies`; auto: ddp on several processes
-  OptionValues training_options = {};              // by name, as {"sync-period", "4"}
-  std::string evaluation_strategy = "one_device";  // of the evaluator, which is one process
+  std::string training_strategy = "auto";          // name in `strategies`; auto: ddp on several processes
+  OptionValues training_options = {};              // by name, for example {"sync-period", "4"}
+  std::string evaluation_strategy = "one_device";  // strategy of the evaluator, which is one process
   OptionValues evaluation_options = {};            // by name
   std::int64_t checkpoint_every = 0;               // steps; 0: at the end of each epoch
-  int keep = 3;                                    // newest checkpoints that stay
-  // Whether a process of its own evaluates the checkpoints. Then the training ranks do not, as they do
-  // otherwise with every checkpoint. Empty: as env::has_evaluator() says.
+  int keep = 3;                                    // number of newest checkpoints to keep
+  // Whether a separate process evaluates the checkpoints. If not, the training ranks evaluate every
+  // checkpoint. Empty: env::has_evaluator() decides.
   std::optional<bool> has_evaluator = {};
-  Duration patience = std::chrono::minutes(5);     // of an evaluator that waits for the training to begin
-  InitOptions init = {};                           // of training ranks
-  c10::Device device = c10::kCPU;                  // of the model
-  PrecisionOptions precision = {};                 // what is computed in which dtype
-  StrategyRegistry strategies = all_strategies();  // by name
+  Duration patience = std::chrono::minutes(5);     // longest wait of an evaluator for the training to begin
+  InitOptions init = {};                           // for training ranks
+  c10::Device device = c10::kCPU;                  // device of the model
+  PrecisionOptions precision = {};                 // dtypes of the computation
+  StrategyRegistry strategies = all_strategies();  // available strategies
 };
 
-// What a process was in its job.
+// Role of a process in its job.
 enum class JobRole {
   trainer,    // a rank or a worker that trained
   server,     // a parameter server
   evaluator,  // evaluated checkpoints
 };
 
-// What a process knows in the end.
+// Result on one process.
 struct TrainAndEvaluateResult {
-  JobRole role = JobRole::trainer;             // of this process
-  FitResult fit = {};                          // of a trainer
-  std::map<std::string, double> figures = {};  // of the last evaluation on this process; empty without one
-  std::int64_t evaluated_step = -1;            // that they are of
+  JobRole role = JobRole::trainer;             // role of this process
+  FitResult fit = {};                          // set for a trainer
+  std::map<std::string, double> figures = {};  // last evaluation on this process; empty without one
+  std::int64_t evaluated_step = -1;            // step of `figures`
 };
 
-// Does what this process's role asks. Training ranks train under RunConfig::training_strategy and save
-// checkpoints; a parameter server serves until the workers have finished; an evaluator evaluates each
-// checkpoint that is the newest when it looks, under RunConfig::evaluation_strategy, until the training has
-// ended. Every process makes the same call. Throws UsageError for a specification that cannot be (as an
-// AgreedError on several ranks), and what Trainer::fit and evaluate_checkpoints throw. A run that parameter
-// servers hold is not continued: its directory must be without checkpoints.
+// Runs this process's role. Training ranks train under RunConfig::training_strategy and save checkpoints. A
+// parameter server serves until the workers have finished. An evaluator evaluates the newest checkpoint at
+// each look under RunConfig::evaluation_strategy, until the training has ended. Every process makes the same
+// call. Throws UsageError for an invalid specification (as an AgreedError on several ranks), and the
+// exceptions of Trainer::fit and evaluate_checkpoints. Runs on parameter servers cannot be continued: their
+// directory must not contain checkpoints.
 TrainAndEvaluateResult train_and_evaluate(const Estimator& estimator, const TrainSpec& train,
                                           const EvalSpec& eval, const RunConfig& config);
 

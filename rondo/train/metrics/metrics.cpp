@@ -19,7 +19,7 @@ void measure_loss(const MetricInput& batch, std::span<double> sums) {
   sums[1] = static_cast<double>(batch.loss.predictions);
 }
 
-// The first total divided by the second; NaN where that is 0.
+// Returns the first total divided by the second; NaN if that is 0.
 double quotient(std::span<const double> totals) {
   return totals[1] > 0 ? totals[0] / totals[1] : std::numeric_limits<double>::quiet_NaN();
 }
@@ -118,7 +118,7 @@ Metric mean_squared_error_metric() {
 
 namespace {
 
-// Of one class.
+// Counts of one class.
 struct ClassCounts {
   double hits = 0, predicted = 0, actual = 0;
 };
@@ -215,7 +215,7 @@ at::Tensor scores_and_classes(const MetricInput& batch) {
   return at::stack({scores, classes}, 1).cpu();
 }
 
-// By the ranks of the scores (Mann and Whitney), in whole numbers: exact, in whatever order the rows come.
+// Returns the area from the ranks of the scores (Mann and Whitney), in integers: exact for any order of rows.
 double area(const at::Tensor& rows) {
   struct Row {
     double score, positive;
@@ -225,7 +225,7 @@ double area(const at::Tensor& rows) {
   std::vector<Row> sorted(first, first + together.size(0));
   std::sort(sorted.begin(), sorted.end(), [](const Row& a, const Row& b) { return a.score < b.score; });
   double below = 0;      // negatives with a smaller score
-  double twice_won = 0;  // pairs that are in order count 2, equal ones 1
+  double twice_won = 0;  // ordered pairs count 2, ties 1
   double positives = 0;
   for (std::size_t begin = 0; begin < sorted.size();) {
     double equal_positives = 0;

@@ -64,14 +64,14 @@ std::optional<std::filesystem::path> replica_root(const std::filesystem::path& r
 namespace fs = std::filesystem;
 namespace {
 
-// A file of a replica, and the hosts that have it as it was written.
+// A file of a replica, and the hosts that have it intact.
 struct HeldFile {
   FileRecord record;
   std::set<int> hosts;
 };
 using HeldFiles = std::map<std::string, HeldFile>;
 
-// What the leader of a host says of its copy of a step.
+// Returns the state of a host's copy of a step, on the host's leader.
 nlohmann::json state_of_copy(const fs::path& checkpoint) {
   nlohmann::json state{{"files", nlohmann::json::array()}, {"damage", nlohmann::json::array()}};
   if (!fs::exists(checkpoint)) return state;
@@ -93,7 +93,7 @@ nlohmann::json state_of_copy(const fs::path& checkpoint) {
   return state;
 }
 
-// 4 of "model-00002-of-00004.safetensors", 0 of another name.
+// Returns 4 for "model-00002-of-00004.safetensors", 0 for any other name.
 int parts_by_name(const std::string& name) {
   constexpr std::string_view between = "-of-";
   const std::size_t place = name.find(between);
@@ -103,7 +103,7 @@ int parts_by_name(const std::string& name) {
   return parts;
 }
 
-// The first file without which it is no checkpoint; empty when all are there.
+// Returns the first missing file of a checkpoint; empty if it is complete.
 std::string missing_file(const HeldFiles& files) {
   int parts = 1;
   for (const auto& [name, file] : files) parts = std::max(parts, parts_by_name(name));
@@ -179,7 +179,7 @@ class Finder {
     }
   }
 
-  // Afterwards every host has every file.
+  // Sends files between hosts, so that every host has every file.
   void send_around(std::int64_t step, const HeldFiles& files) const {
     const fs::path here = root_ / checkpoint_name(step);
     std::vector<bool> lacks(static_cast<std::size_t>(hosts_.count()), false);

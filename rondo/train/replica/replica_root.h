@@ -5,9 +5,9 @@
 
 namespace rondo {
 
-// Where the replicas of a training into `run_directory` lie on this host: in the memory that the job's
-// launcher keeps (RONDO_JOB_MEMORY), apart for hosts that RONDO_HOST tells apart. Empty where no launcher
-// keeps any.
+// Returns the directory on this host for the replicas of a training into `run_directory`: in the memory that
+// the job's launcher keeps (RONDO_JOB_MEMORY), with a subdirectory for each value of RONDO_HOST. Empty
+// without such a launcher.
 std::optional<std::filesystem::path> replica_root(const std::filesystem::path& run_directory);
 
 }  // namespace rondo

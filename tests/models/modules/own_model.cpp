@@ -1,5 +1,5 @@
-// A user's model module: layers that are units, one in a Sequential that rules can make a unit of, and
-// dropout by sample. One rank's second block may burn processor time, so that it is a straggler.
+// A user's model module: layers that are units, one of them in a Sequential that rules can wrap, and dropout
+// by sample. The second block of one rank may burn processor time to make the rank a straggler.
 #include <torch/torch.h>
 
 #include <rondo/models/model_module.h>
@@ -25,7 +25,7 @@ struct BlockImpl : torch::nn::Module {
     return x + torch::relu(linear(x));
   }
   torch::nn::Linear linear;
-  double burnt_seconds = 0;  // of processor time, in each forward pass
+  double burnt_seconds = 0;  // processor time in seconds for each forward pass
 };
 TORCH_MODULE(Block);
 

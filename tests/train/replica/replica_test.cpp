@@ -1,5 +1,5 @@
-// Replicas of a training's state in memory that outlives its ranks, on emulated hosts: whatever is lost that
-// may be, training goes on bit for bit.
+// Replicas of a training's state in memory that outlives its ranks, on emulated hosts: after any tolerated
+// loss training continues bit-identically.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using testing::make_subject;
 using testing::run_ranks;
 
-// Memory of hosts: a folder each.
+// Memory of emulated hosts: a folder for each.
 class Memory {
  public:
   fs::path of(int host) const { return directory_ / ("host" + std::to_string(host)); }
@@ -42,8 +42,8 @@ struct Job {
   std::vector<int> hosts = {0, 0};  // by rank
 };
 
-// Trains up to step `until`, from the newest replica where `resumes`, with a replica every `every` steps (0:
-// none). Returns the losses of the steps that it did, and from which step it went on.
+// Trains up to step `until`, from the newest replica if `resumes`, with a replica every `every` steps (0:
+// none). Returns the losses of its steps and the step that it resumed from.
 struct Trained {
   std::int64_t from = 0;
   std::vector<double> losses;
@@ -82,7 +82,7 @@ Trained train(const Job& job, const Memory& memory, std::int64_t until, std::int
   return result;
 }
 
-// What an undisturbed training's steps from `from` on have.
+// Returns the losses of an undisturbed training's steps from `from`.
 std::vector<double> undisturbed(const Job& job, std::int64_t until, std::int64_t from) {
   const Memory none;
   std::vector<double> losses = train(job, none, until, 0, false).losses;
@@ -104,7 +104,7 @@ TEST(MemoryReplica, ARestartGoesOnBitForBitUnderAnyStrategy) {
                   strategy == std::string("one_device") ? std::vector<int>{0} : std::vector<int>{0, 0}};
     const Memory memory;
     train(job, memory, 5, 2, false);
-    // Two slots: what came before the newest one is gone.
+    // Older replicas are deleted when the newest one is complete.
     ASSERT_EQ(step_directories(memory.of(0)).size(), 1U) << strategy;
     const Trained again = train(job, memory, 8, 2, true);
     EXPECT_EQ(again.from, 4) << strategy;
@@ -120,7 +120,7 @@ TEST(MemoryReplica, ALostHostIsRestoredFromItsNeighboursMemory) {
   for (int lost = 0; lost < 3; ++lost) {
     const Memory memory;
     train(job, memory, 5, 2, false);
-    // Each host has its own parts and those of the host before.
+    // Each host has its own parts and those of the previous host.
     EXPECT_EQ(fs::exists(memory.step(1, 4) / part_name("model", 0, 4)), true);
     EXPECT_EQ(fs::exists(memory.step(1, 4) / part_name("model", 2, 4)), true);
     EXPECT_EQ(fs::exists(memory.step(1, 4) / part_name("model", 3, 4)), false);
@@ -153,9 +153,9 @@ TEST(MemoryReplica, ADamagedFileIsTakenFromTheNeighbourOrTheReplicaRefused) {
     EXPECT_NE(said.find(part), std::string::npos) << said;
     EXPECT_NE(said.find("host 0"), std::string::npos) << said;
   }
-  // The good copy stands in both memories again.
+  // The good copy is in both memories again.
   EXPECT_TRUE(verify_checkpoint(memory.step(0, 4)).empty());
-  // Where nobody has it intact, the replica before is taken.
+  // If no host has it intact, the previous replica is used.
   for (const int host : {0, 1}) flip_a_byte(memory.step(host, 4) / part);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(train(job, memory, 5, 0, true).from, 2);
@@ -176,7 +176,7 @@ TEST(MemoryReplica, OneThatCannotBeWrittenLeavesTheOneBefore) {
   const Job job{"ddp", {0, 1}};
   const Memory memory;
   train(job, memory, 2, 2, false);
-  // No rename replaces a file by a directory.
+  // A rename cannot replace a file by a directory.
   std::ofstream(memory.step(1, 3)) << "in the way";
   ::testing::internal::CaptureStderr();
   const std::vector<double> losses = train(job, memory, 3, 1, true).losses;

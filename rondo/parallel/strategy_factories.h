@@ -13,23 +13,23 @@
 
 namespace rondo {
 
-// Calls visit(folder) for every folder of strategies. A folder has `Options`, `declarations()` and `make()`;
+// Calls visit(factory) for every strategy factory. A factory has `Options`, `declarations()` and `make()`;
 // code that uses only the first two does not link libtorch.
 template <class Visit>
-void for_each_strategy_folder(const Visit& visit) {
-  visit(DdpFolder());
-  visit(ShardedFolder());
-  visit(LocalSgdFolder());
-  visit(PipelineFolder());
-  visit(ExpertFolder());
-  visit(DataParallelFolder());
-  visit(MirroredFolder());
-  visit(CentralStorageFolder());
-  visit(MultiWorkerMirroredFolder());
-  visit(TpuFolder());
-  visit(ServerFolder());
-  visit(TensorFolder());
-  visit(GroupedFolder());
+void for_each_strategy_factory(const Visit& visit) {
+  visit(DdpStrategyFactory());
+  visit(ShardedStrategyFactory());
+  visit(LocalSgdStrategyFactory());
+  visit(PipelineStrategyFactory());
+  visit(ExpertStrategyFactory());
+  visit(DataParallelStrategyFactory());
+  visit(MirroredStrategyFactory());
+  visit(CentralStorageStrategyFactory());
+  visit(MultiWorkerMirroredStrategyFactory());
+  visit(TpuStrategyFactory());
+  visit(ServerStrategyFactory());
+  visit(TensorStrategyFactory());
+  visit(GroupedStrategyFactory());
 }
 
 }  // namespace rondo

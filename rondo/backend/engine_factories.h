@@ -8,21 +8,21 @@
 
 namespace rondo {
 
-// Calls visit(folder) for every folder with an engine, one line each. A folder has `Options`, `declaration()`
+// Calls visit(factory) for every engine factory, one line each. A factory has `Options`, `declaration()`
 // and `engine()`; a program that uses only the first two links no libtorch.
 template <class Visit>
-void for_each_engine_folder(const Visit& visit) {
-  visit(GlooFolder());
-  visit(HierarchicalFolder());
-  visit(MpiFolder());
-  visit(NativeFolder());
-  visit(NcclFolder());
+void for_each_engine_factory(const Visit& visit) {
+  visit(GlooEngineFactory());
+  visit(HierarchicalEngineFactory());
+  visit(MpiEngineFactory());
+  visit(NativeEngineFactory());
+  visit(NcclEngineFactory());
 }
 
 // Returns the declarations of rondo's own engines, without libtorch.
 inline std::vector<Declaration> declared_engines() {
   std::vector<Declaration> engines;
-  for_each_engine_folder([&](auto folder) { engines.push_back(decltype(folder)::declaration()); });
+  for_each_engine_factory([&](auto factory) { engines.push_back(decltype(factory)::declaration()); });
   return engines;
 }
 
