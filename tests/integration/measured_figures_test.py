@@ -7,7 +7,7 @@ from measured import MOST_OVER_MINIMUM, REPOSITORY, RULE, peer_ratio, ratio_text
 
 pytestmark = pytest.mark.tooling
 
-DOCUMENTS = ["README.md", "docs/sharded.md", "docs/multi_host.md", "docs/status.md"]
+DOCUMENTS = ["README.md", "docs/communication.md", "docs/hierarchical.md", "docs/status.md"]
 # These also have numbers of their own.
 WITHOUT_TABLES = ["docs/status.md", "docs/model_parallel.md", "docs/precision.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+\.md)?(?:#([^)\s]+))?\)")
