@@ -12,7 +12,8 @@ import sys
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 BEGIN, END = "<!-- rondo train: flags (scripts/cli_page.py) -->", "<!-- end of flags -->"
 WITHOUT_FLAG = "Options without a flag: for `--set NAME=VALUE` and configuration files"
-TOPICS = [("Strategy", "strategies"), ("Model", "models"), ("Kind of data", "data_kinds"), ("Engine", "engines")]
+TOPICS = [("Strategy", "strategies"), ("Model", "models"), ("Kind of data", "data_kinds"), ("Engine", "engines"),
+          ("Log target", "log_targets")]
 
 
 def table(head, rows):

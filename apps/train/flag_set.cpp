@@ -71,6 +71,22 @@ void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues&
   backend->second = declared->name;
 }
 
+// Returns the entries that a list chooses; skips names that are no entries.
+std::vector<const Declaration*> chosen_entries(const TrainChoices& choices, const Choice& choice,
+                                               const std::string& names) {
+  std::vector<const Declaration*> chosen;
+  for (const std::string& name : choice.is_list ? split(names, ',') : std::vector{names}) {
+    const Declaration* const entry = chosen_entry(choices, choice, name);
+    if (entry != nullptr) chosen.push_back(entry);
+  }
+  return chosen;
+}
+
+bool any_has(const std::vector<const Declaration*>& entries, const std::string& option) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const Declaration* entry) { return entry->options.find(option) != nullptr; });
+}
+
 // Runs `use`; adds the option's place in a file to its UsageErrors.
 template <class Use>
 void with_place(const TrainFlags& flags, const std::string& option, const Use& use) {
@@ -156,11 +172,11 @@ void FlagSet::drop_options_of_others(const OptionValues& given, OptionValues& va
   for (const Choice& choice : kChoices) {
     const auto name = given.find(choice.flag);
     if (name == given.end()) continue;
-    const Declaration* const chosen = chosen_entry(choices_, choice, name->second);
-    if (chosen == nullptr) continue;
+    const std::vector<const Declaration*> chosen = chosen_entries(choices_, choice, name->second);
+    if (chosen.empty() && !choice.is_list) continue;
     std::erase_if(values, [&](const auto& value) {
       const Flag& flag = *find(value.first);
-      return flag.choice == choice.flag && chosen->options.find(flag.option.name) == nullptr;
+      return flag.choice == choice.flag && !any_has(chosen, flag.option.name);
     });
   }
   std::erase_if(values, [&](const auto& value) {
@@ -175,9 +191,10 @@ void FlagSet::drop_options_of_others(const OptionValues& given, OptionValues& va
 void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
   for (const Choice& choice : kChoices) {
     const std::string name = value_of(*find(choice.flag), flags);
-    const Declaration* const chosen = chosen_entry(choices_, choice, name);
-    if (chosen == nullptr) continue;  // data of a kind that is yet to be found out
+    const std::vector<const Declaration*> chosen = chosen_entries(choices_, choice, name);
+    if (chosen.empty() && !choice.is_list) continue;  // data of a kind that is yet to be found out
     OptionValues given = flags.options;
+    std::erase_if(given, [&](const auto& each) { return any_has(chosen, each.first); });
     // Each dimension of a mesh has a strategy of its name, too.
     const bool is_strategy = std::string(choice.flag) == "strategy";
     for (const MeshDimension& dimension :
@@ -187,9 +204,8 @@ void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
       std::erase_if(given, [&](const auto& each) { return other->options.find(each.first) != nullptr; });
     }
     for (const auto& each : given) {
-      with_place(flags, each.first, [&] {
-        refuse_options_of_others(choices_.*choice.entries, *chosen, choice.flag, name, {each});
-      });
+      with_place(flags, each.first,
+                 [&] { refuse_options_of_others(choices_.*choice.entries, {}, choice.flag, name, {each}); });
     }
   }
   for (const Flag& flag : flags_) with_place(flags, flag.option.name, [&] { refuse_unneeded(flag, flags); });

@@ -23,20 +23,24 @@ struct TrainChoices {
   std::vector<Declaration> models;
   std::vector<Declaration> data_kinds;
   std::vector<Declaration> engines;
+  std::vector<Declaration> log_targets;
 };
 
 // Returns everything that rondo has.
 TrainChoices built_in_choices();
 
-// A flag that chooses one of several entries with flags of their own.
+// A flag that chooses one of several entries, or a list of them, with flags of their own.
 struct Choice {
   const char* flag;
   std::vector<Declaration> TrainChoices::*entries;
+  bool is_list = false;
 };
 inline constexpr Choice kChoices[] = {{"strategy", &TrainChoices::strategies},
                                       {"model", &TrainChoices::models},
                                       {"data-kind", &TrainChoices::data_kinds},
-                                      {"backend", &TrainChoices::engines}};
+                                      {"backend", &TrainChoices::engines},
+                                      {"log-to", &TrainChoices::log_targets, /*is_list=*/true}};
+inline constexpr const char* kNoLogTarget = "none";  // of --log-to
 
 // Options of `rondo train` for metrics, epochs and what happens alongside training.
 struct TrainerFlags {
@@ -49,19 +53,14 @@ struct TrainerFlags {
   bool terminate_on_nan = false;
   std::int64_t gradient_norm_every = 0;
   double average_weights = 0;
-  std::string csv_log;
-  std::string json_log;
   std::string preemption_file;
-  std::string prometheus;
   std::int64_t trace_after = 0;
   std::vector<std::string> log_to = {"tensorboard"};
-  std::string mlflow_dir;
-  std::int64_t histograms_every = 0;
   std::string peak_flops;
 };
 
 // Returns the flags of TrainerFlags, in their own groups.
-OptionsOf<TrainerFlags> trainer_flags_table();
+OptionsOf<TrainerFlags> trainer_flags_table(const TrainChoices& choices);
 
 // A source of an option's value, other than its default. A later one overrides an earlier one.
 enum class OptionSource { file, set, flag };

@@ -39,7 +39,8 @@ struct Topic {
 constexpr Topic kTopics[] = {{"Strategies", "strategies", "strategy", &TrainChoices::strategies},
                              {"Models", "models", "model", &TrainChoices::models},
                              {"Kinds of data", "data_kinds", "data-kind", &TrainChoices::data_kinds},
-                             {"Engines", "engines", "backend", &TrainChoices::engines}};
+                             {"Engines", "engines", "backend", &TrainChoices::engines},
+                             {"Log targets", "log_targets", "log-to", &TrainChoices::log_targets}};
 
 std::vector<std::string> names_in(const std::vector<Declaration>& entries) {
   std::vector<std::string> names;

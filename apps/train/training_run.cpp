@@ -38,6 +38,7 @@
 #include "rondo/train/callbacks/progress_display.h"
 #include "rondo/train/callbacks/run_record.h"
 #include "rondo/train/callbacks/timeline.h"
+#include "rondo/train/log_targets/log_targets.h"
 #include "rondo/train/trainer.h"
 #include "rondo/train/training_place.h"
 
@@ -119,7 +120,13 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   logged.every_steps = flags.log_every;
   if (!flags.peak_flops.empty()) logged.peak_flops = peak_flops_of(flags).value_or(0);
   logged.tracked_bytes = [] { return Bytes{replica_memory_tracker().peak_total()}; };
-  if (!flags.prometheus.empty() && run.lock) logged.observer = start_metrics_page(flags.prometheus);
+  const bool writes = run.lock != nullptr;
+  std::vector<LogTarget> log_targets;
+  if (!place.only_trains())
+    log_targets = make_log_targets(flags.log_to, flags.options, logged_run(flags, run, writes));
+  for (const LogTarget& target : log_targets) {
+    if (target.observer) logged.observers.push_back(target.observer);
+  }
   const auto metrics = std::make_shared<MetricsLog>(std::move(logged));
   if (place.only_trains()) {
     options.validation = nullptr;
@@ -135,7 +142,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   options.callbacks.push_back(metrics);
   if (prediction) options.callbacks.push_back(std::move(prediction));
   options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
-  add_trainer_callbacks(flags, run, options);
+  add_trainer_callbacks(flags, run, log_targets, options);
   if (flags.trace_steps > 0) {
     auto timeline = std::make_shared<Timeline>(run.path);
     options.trace = timeline->sink();
@@ -405,10 +412,13 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   RunFiles files = plan.files;
   files["config.json"] = flags.configuration.dump(2) + "\n";
   files["data.json"] = describe_data(data.train->info()).dump(2) + "\n";
-  FitOptions fit = fit_options(flags, place, data, run,
-                               std::make_shared<RunDirectoryWriter>(run, std::move(files)), prediction);
-  fit.named_schedule = schedule_options(flags);
-  run_agreed(context, [&] { make_schedule(*fit.named_schedule); });
+  FitOptions fit;
+  run_agreed(context, [&] {
+    fit = fit_options(flags, place, data, run, std::make_shared<RunDirectoryWriter>(run, std::move(files)),
+                      prediction);
+    fit.named_schedule = schedule_options(flags);
+    make_schedule(*fit.named_schedule);
+  });
   if (auto wait = wait_for_workers(*strategy, place))
     fit.callbacks.insert(fit.callbacks.begin(), std::move(wait));
   if (!run.resume_from) fit.initial_step = steps_done_before(*strategy);

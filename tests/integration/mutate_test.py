@@ -48,7 +48,7 @@ WRITES = re.compile(r"\b(?:write_output|write_json|make_shared<(?:CsvLog|JsonLog
 
 def writes(repository):
     """Yields places as crafted.WRITES names them."""
-    for source in (repository / "apps").rglob("*.cpp"):
+    for source in itertools.chain((repository / "apps").rglob("*.cpp"), (repository / "rondo" / "train" / "log_targets").rglob("*.cpp")):
         if source.parent.name == "common":
             continue
         for match in WRITES.finditer(source.read_text()):

@@ -74,8 +74,19 @@ def test_utilisation(train, rondo, tmp_path):
 
 @pytest.mark.parametrize("flags, facts", [
     (["--log-to", "wandb"], ["--log-to", "wandb", "mlflow"]),
-    (["--set", "mlflow-dir=x"], ["mlflow-dir", "--log-to"]),
-    (["--log-to", "mlflow", "--set", "histograms-every=5"], ["histograms-every", "tensorboard"]),
+    (["--log-to", "tensorbord"], ["--log-to tensorbord", "did you mean tensorboard?"]),
+    (["--log-to", "otel"], ["--log-to otel", "did you mean otlp?"]),
+    (["--log-to", "csv,mlflow,csv"], ["--log-to", "csv is named twice"]),
+    (["--log-to", "csv", "--log-to", "csv"], ["--log-to", "csv is named twice"]),
+    (["--log-to", "none,csv"], ["--log-to", "none stands alone"]),
+    (["--log-to", ""], ["--log-to", "expected csv"]),
+    (["--set", "mlflow-dir=x"], ["mlflow-dir has no effect with --log-to tensorboard", "--log-to mlflow"]),
+    (["--log-to", "mlflow,csv", "--set", "tensorboard-histograms-every=5"], ["tensorboard-histograms-every", "--log-to mlflow,csv", "--log-to tensorboard"]),
+    (["--log-to", "none", "--set", "otlp-step-spans=true"], ["otlp-step-spans has no effect with --log-to none"]),
+    (["--log-to", "otlp", "--set", "otlp-endpoint=localhost:4318"], ["otlp-endpoint localhost:4318", "http://localhost:4318"]),
+    (["--log-to", "prometheus", "--set", "prometheus-address=here:port"], ["prometheus-address", "here:port"]),
+    (["--csv-log", "x"], ["unknown flag --csv-log", "--log-to csv"]),
+    (["--prometheus", "9464"], ["unknown flag --prometheus", "--log-to prometheus"]),
     (["--set", "peak-flops=fast"], ["peak-flops", "fast"]),
     (["--set", "peak-flops=-1"], ["peak-flops", "-1"]),
 ])

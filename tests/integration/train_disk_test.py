@@ -147,8 +147,8 @@ def fill(disk):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_full_disk_stops_no_training_and_loses_no_row(rondo, text, small_disk, tmp_path, ranks):  # noqa: F811
     run = small_disk / "run"
-    process = start_until_rows(rondo, text, run, "--steps", 100000, "--nproc-per-node", ranks, "--log-to", "tensorboard,mlflow",
-                               "--set", "steps-per-epoch=5", "--set", f"csv-log={small_disk / 'epochs.csv'}", "--set", f"json-log={small_disk / 'epochs.jsonl'}",
+    process = start_until_rows(rondo, text, run, "--steps", 100000, "--nproc-per-node", ranks, "--log-to", "tensorboard,mlflow,csv,jsonl",
+                               "--set", "steps-per-epoch=5", "--set", f"csv-file={small_disk / 'epochs.csv'}", "--set", f"jsonl-file={small_disk / 'epochs.jsonl'}",
                                "--checkpoint-every", 1000000, "--eval-every", 1000000, "--matmul", "libtorch")
     fill(small_disk)
     waited = {"metrics.jsonl", "tfevents", "mlruns", "epochs.csv", "epochs.jsonl"}

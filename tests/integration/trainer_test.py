@@ -64,7 +64,7 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     # No rank waits for the deadline, which is too long for the test.
-    process = train("--epochs", 50, "--set", f"csv-log={tmp_path / 'log.csv'}", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
+    process = train("--epochs", 50, "--log-to", "csv", "--set", f"csv-file={tmp_path / 'log.csv'}", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
     assert process.returncode == 0, process.stdout + process.stderr
     assert process.stderr.count("log.csv: File too large; training goes on") == 1, process.stderr
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -72,7 +72,7 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
 
 
 def test_virtual_epochs_logs_and_best_checkpoints(train, tmp_path):
-    result = result_of(train("--epochs", 6, "--set", "steps-per-epoch=7", "--set", f"csv-log={tmp_path / 'log.csv'}", "--set", f"json-log={tmp_path / 'log.jsonl'}",
+    result = result_of(train("--epochs", 6, "--set", "steps-per-epoch=7", "--log-to", "csv,jsonl", "--set", f"csv-file={tmp_path / 'log.csv'}", "--set", f"jsonl-file={tmp_path / 'log.jsonl'}",
                              "--keep-best", "loss", "--keep-checkpoints", 2, "--early-stopping-patience", 9, "--set", "restore-best=true", "--set", "lr-plateau-patience=2",
                              "--set", "terminate-on-nan=true", "--set", "gradient-norm-every=3", "--ema-decay", 0.9, "--set", "class-weights=1,4",
                              "--trace-steps", 2, "--set", "trace-after=5", "--json", "-"))

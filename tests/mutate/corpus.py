@@ -16,7 +16,7 @@ CONFIG = '{"layers":1,"heads":2,"width":16,"context":8}'
 GPT = ["--model", "gpt", "--model-config", CONFIG]
 BERT = ["--model", "bert", "--task", "classify", "--layers", "1", "--heads", "2", "--width", "16"]
 MLP = ["--model", "mlp", "--data", "table.csv", "--data-kind", "csv", "--label-column", "label"]
-LOGS = ["--log-to", "tensorboard,mlflow", "--set", "mlflow-dir=ml", "--set", "csv-log=log.csv", "--set", "json-log=log.jsonl"]
+LOGS = ["--log-to", "tensorboard,mlflow,csv,jsonl", "--set", "mlflow-dir=ml", "--set", "csv-file=log.csv", "--set", "jsonl-file=log.jsonl"]
 
 
 @dataclasses.dataclass
@@ -222,7 +222,7 @@ def _trained_cases():
         resume("mlp", "trace.json", "format/trace"),
         resume("mlp", "run.lock", "", ("run directory",)),
         case("log.csv", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows", mutations.TEXT),
-        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows"),
+        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows train/log_targets/jsonl/json_log"),
         case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         *use("data.json", "apps/train/trained_run"),
@@ -354,6 +354,7 @@ OTHER_READERS = {
                      "device/device_choice", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
     **dict.fromkeys(("apps/doctor/machine_checks", "channel/shared_memory", "launch/host_resources", "launch/network"), _SYSTEM),
     **dict.fromkeys(("base/json_strict", "base/file_access"), _TOOLS),
+    "format/otlp": "responses of a collector, which tests/format/otlp_test.cpp damages",
 }
 
 

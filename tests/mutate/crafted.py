@@ -63,8 +63,8 @@ WRITERS = {
     "checkpoint convert": ("checkpoint", ["rondo-checkpoint", "convert", "model.safetensors", "OUT", "--overwrite"]),
     "train --json": ("trained", [*TRAIN, "--json", "OUT"]),
     "train --help-all --json": ("plan", ["rondo-train", "--help-all", "--json", "OUT"]),
-    "train csv-log": ("trained", [*EPOCH, "--set", "csv-log=OUT"]),
-    "train json-log": ("trained", [*EPOCH, "--set", "json-log=OUT"]),
+    "train csv-file": ("trained", [*EPOCH, "--log-to", "csv", "--set", "csv-file=OUT"]),
+    "train jsonl-file": ("trained", [*EPOCH, "--log-to", "jsonl", "--set", "jsonl-file=OUT"]),
     "profile --json": ("plan", [*PROFILE, "--json", "OUT"]),
     "tokenize --json": ("trained", ["rondo-tokenize", "text.txt", "--output", "NEW", "--json", "OUT"]),
     "evaluate --json": ("trained", ["rondo-evaluate", "mlp", "--json", "OUT"]),
@@ -95,8 +95,8 @@ WRITES = {
     "apps/checkpoint/convert:destination": ["checkpoint convert"],
     "apps/train/training_run:flags.json": ["train --json"],
     "apps/train/train_command_line:value_of": ["train --help-all --json"],
-    "apps/train/trainer_setup:flags.csv_log": ["train csv-log"],
-    "apps/train/trainer_setup:flags.json_log": ["train json-log"],
+    "rondo/train/log_targets/csv/csv_log:options.file": ["train csv-file"],
+    "rondo/train/log_targets/jsonl/json_log:options.file": ["train jsonl-file"],
     "apps/profile/main:flags.json": ["profile --json"],
     "apps/tokenize/main:flags.json": ["tokenize --json"],
     "apps/evaluate/main:flags.json": ["evaluate --json"],
@@ -108,7 +108,7 @@ WRITES = {
     "apps/bench/harness/benchmark:target": ["bench-dev codecs --json"],
     "apps/bench/collectives/command:page": ["bench collectives --html"],
 }
-GOES_ON = {"train csv-log", "train json-log"}
+GOES_ON = {"train csv-file", "train jsonl-file"}
 # Places that need no writer, with reasons.
 OTHER_WRITES = {
     "apps/bench/dev/loader:path": "a text of the bench's own",

@@ -20,7 +20,7 @@
 #include "rondo/parallel/registry.h"
 #include "rondo/train/callbacks/metrics_log.h"
 #include "rondo/train/callbacks/progress_display.h"
-#include "rondo/train/callbacks/tensor_board.h"
+#include "rondo/train/log_targets/tensorboard/tensor_board.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo::bench {

@@ -1,10 +1,11 @@
-#include "rondo/train/callbacks/tensor_board.h"
+#include "rondo/train/log_targets/tensorboard/tensor_board.h"
 
 #include <array>
 #include <chrono>
 
 #include "rondo/base/text.h"
 #include "rondo/train/histograms.h"
+#include "rondo/train/log_targets/tensorboard/tensorboard_target.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -51,6 +52,13 @@ void TensorBoard::on_validation_end(Trainer&, const ValidationRecord& record) {
     for (const auto& [metric, value] : record.values)
       writer_->add_scalar("validation/" + metric, value, record.step, wall_time());
   });
+}
+
+LogTarget TensorBoardTarget::make(const Options& options, const LoggedRun& run) {
+  return {.callback = std::make_shared<TensorBoard>(
+              TensorBoard::Options{.directory = run.directory,
+                                   .every_steps = run.every_steps,
+                                   .histograms_every = options.histograms_every})};
 }
 
 }  // namespace rondo

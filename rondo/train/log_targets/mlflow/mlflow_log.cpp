@@ -1,9 +1,10 @@
-#include "rondo/train/callbacks/mlflow_log.h"
+#include "rondo/train/log_targets/mlflow/mlflow_log.h"
 
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
+#include "rondo/train/log_targets/mlflow/mlflow_target.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -76,6 +77,15 @@ void MlflowLog::restore(const nlohmann::json& state) {
                         " hexadecimal digits in small letters"));
   }
   run_id_ = id;
+}
+
+LogTarget MlflowTarget::make(const Options& options, const LoggedRun& run) {
+  return {.callback = std::make_shared<MlflowLog>(MlflowLog::Options{
+              .directory = options.directory.empty() ? run.directory / "mlruns"
+                                                     : std::filesystem::path(options.directory),
+              .run_name = run.directory.filename().string(),
+              .parameters = run.parameters,
+              .every_steps = run.every_steps})};
 }
 
 }  // namespace rondo
