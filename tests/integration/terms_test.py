@@ -1,5 +1,4 @@
-"""One word for one thing, and it is the field's (docs/glossary.md): words that were replaced do not come back, and tables stay
-readable."""
+"""One standard term for each concept (docs/glossary.md): replaced words do not return, and tables stay readable."""
 import re
 
 import pytest
@@ -9,7 +8,7 @@ pytestmark = pytest.mark.tooling
 
 LONGEST_CELL = 40  # words
 
-# What was said before, and what stands in its place. `\\b` keeps longer names apart; case counts.
+# Former words and their replacements. `\\b` excludes longer names; matching is case-sensitive.
 REPLACED = {
     r"\b(on the|keeps?|the) books\b|\bbooks of memory\b|[Ll]edger": "memory tracker, tracked memory",
     r"\bmake_whole\b|\bSummonFull\b": "unshard, SummonFullParams",
@@ -40,7 +39,7 @@ REPLACED = {
     r"(?<!deep and )\bnarrow(er)? (floating-point |model|parameter|tensor|type|dtype|weight)": "low-precision dtype",
 }
 READ = {".h", ".hpp", ".cpp", ".py", ".sh", ".md", ".js"}
-# The glossary says what a word replaced (ByteScheduler's credit), a codec's tables are not prose, and this file lists them all.
+# Exceptions: the glossary names replaced words (ByteScheduler's credit), and this file lists all of them.
 EXCEPT = {"docs/glossary.md", "tests/integration/terms_test.py"}
 
 
@@ -70,7 +69,8 @@ def test_the_check_sees_words(text):
 
 
 def long_cells(path):
-    """Generated tables are left out: what stands between <!-- name --> and <!-- end of name -->."""
+    """Returns the long cells of a page, except in generated tables: those between <!-- name --> and <!-- end of name
+    -->."""
     found, generated = [], False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         marker = re.match(r"<!-- (end of )?", line)
@@ -89,11 +89,28 @@ def test_no_cell_of_a_table_is_long(repository, tmp_path):
     assert [cell for page in pages(repository) for cell in long_cells(page)] == []
 
 
+def reached_pages(readme):
+    """Markdown pages that a reader reaches from `readme` through links."""
+    reached, waiting = set(), [readme.resolve()]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for target in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text()):
+            linked = (page.parent / target).resolve()
+            if linked.exists():
+                waiting.append(linked)
+    return reached
+
+
 def test_every_page_is_reached_from_the_readme(repository):
     """A page that nobody links to is not read."""
-    readme = (repository / "README.md").read_text()
-    missing = [page.name for page in (repository / "docs").glob("*.md") if f"docs/{page.name}" not in readme]
-    assert missing == []
+    reached = reached_pages(repository / "README.md")
+    assert [str(page) for page in sorted((repository / "docs").rglob("*.md")) if page.resolve() not in reached] == []
+    index = (repository / "docs" / "README.md").read_text()
+    pages = [str(page.relative_to(repository / "docs")) for page in (repository / "docs").rglob("*.md")]
+    assert [page for page in pages if "decisions/" not in page and page != "README.md" and f"]({page})" not in index] == []
 
 
 def test_every_decision_is_in_their_list(repository):
