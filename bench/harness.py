@@ -7,6 +7,7 @@ import random
 import struct
 import subprocess
 import sys
+import textwrap
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests" / "integration"))
@@ -155,6 +156,11 @@ def kept(target):
 def table(columns, rows):
     heading, *lines = ["| " + " | ".join(row) + " |" for row in [columns, *rows]]
     return [heading, "|" + "---|" * len(columns), *lines]
+
+
+def wrapped(text, indent=""):
+    """Lines of a paragraph of a page, or of a list's item."""
+    return textwrap.wrap(text, 116, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def goal_text(row):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How well plans of meshes predict training: ranks of this host, each model profiled, planned and trained on every mesh in turn.
-Prints steps and peaks, predicted and measured; --docs writes them into docs/planner.md. Everything else on the machine should rest
+Prints steps and peaks, predicted and measured; --docs writes them into docs/planner/accuracy.md. Everything else on the machine should rest
 meanwhile; fixed work is timed around each profile and run, as bench/prediction.py does: a row is measured again while it took more
 than 3 % longer or shorter, and the step's error is also given at the run's own speed. With --emulate four ranks have emulated
 accelerators, since two cores cannot show four computing: what takes a fixed time has no other speed.
@@ -14,7 +14,7 @@ import json
 import pathlib
 import tempfile
 
-from harness import BIN, MIB, TRAIN_QUIETLY, finish, make_plan, one_thread, parser_of, rondo, table, write_training_text
+from harness import BIN, MIB, TRAIN_QUIETLY, finish, make_plan, one_thread, parser_of, rondo, table, wrapped, write_training_text
 from prediction import MODELS, OneHost, STEADY, add_errors, machine_seconds
 
 GOALS = {"step_ms": 0.10, "peak_bytes": 0.05}
@@ -82,14 +82,14 @@ def cells(row):
 def page(rows, where):
     within = {key: sum(abs(row["errors"][key]) <= most for row in rows) for key, most in GOALS.items()}
     own = sum(abs(row["step_error_at_its_speed"]) <= GOALS["step_ms"] for row in rows)
-    return [f"Measured on {datetime.date.today()}, {where}. Steps within 10 %: {within['step_ms']} of {len(rows)}, at the machine's speed during each run {own}; "
-            f"peaks within 5 %: {within['peak_bytes']}.",
-            "", *table(["model", "mesh", "step predicted, ms", "measured", "machine's change", "error at its speed", "peak predicted, MiB", "measured"],
+    return [*wrapped(f"{where}. Steps within 10 %: {within['step_ms']} of {len(rows)}, at the machine's speed during each run {own}; "
+                     f"peaks within 5 %: {within['peak_bytes']}."),
+            f"<!-- measured {datetime.date.today()} -->", "", *table(["model", "mesh", "step predicted, ms", "measured", "machine's change", "error at its speed", "peak predicted, MiB", "measured"],
                        [cells(row) for row in rows])]
 
 
 def main():
-    parser = parser_of(__doc__, docs="planner.md")
+    parser = parser_of(__doc__, docs="planner/accuracy.md")
     parser.add_argument("--models", type=int, nargs="+", default=[0, 2], help="numbers of bench/prediction.py's models")
     parser.add_argument("--meshes", nargs="+", help=f"default: {' '.join(MESHES)}; emulated {' '.join(EMULATED_MESHES)}")
     parser.add_argument("--ranks", type=int, default=2, help="of this host")
@@ -113,7 +113,7 @@ def main():
             folder.mkdir(parents=True, exist_ok=True)
             write_training_text(text)
             rows += run_model(MODELS[number], OneHost(arguments.ranks), arguments.meshes or MESHES, text, folder, arguments)
-    finish(arguments, rows, page(rows, where), "planner.md", section)
+    finish(arguments, rows, page(rows, where), "planner/accuracy.md", section)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ struct ChoiceCost {
 };
 
 // Everything a plan is made of, priced: the choices of every unit and the jobs they bring. What the formulas
-// are is in docs/planner.md. Immutable, so any thread may read it.
+// are is in docs/planner/step-model.md. Immutable, so any thread may read it.
 struct StepModel {
   Profile profile;
   StepOptions options;

@@ -15,7 +15,7 @@ cost::StepPlan step_plan(const cost::StepModel& model, const PlanResult& answer,
                          const simulate::Timeline& timeline);
 
 // The plan as `rondo plan --json` and `--plan-out` write it and `rondo train --plan` reads it;
-// docs/planner.md describes the keys.
+// docs/planner/plan-file.md describes the keys.
 nlohmann::ordered_json plan_to_json(const cost::StepModel& model, const PlanResult& answer,
                                     const Explanation& explanation, const PlannerOptions& options);
 
