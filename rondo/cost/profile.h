@@ -171,8 +171,8 @@ std::int64_t backward_workspace(const UnitProfile& unit, bool checkpointed);
 // Times whose Profile::spread is larger were measured on a machine that was not steady.
 inline constexpr double kSteadySpread = 0.05;
 
-// A model on a machine: what `rondo profile` measures and `rondo plan` reads. docs/planner/profile-file.md describes the
-// JSON.
+// A model on a machine: what `rondo profile` measures and `rondo plan` reads. docs/planner/profile-file.md
+// describes the JSON.
 struct Profile {
   std::string model;  // name of what was profiled; training compares it
   // Everything that what was measured depends on, in words: model, its settings, batch, optimizer, ranks.

@@ -19,8 +19,8 @@ struct SyntheticMachine {
 // "gpt:layers=48,dim=4096,batch=1,seq=2048,vocab=50304,heads=32,bytes=2,flops=140e12,memory=0,rate=25e9,
 // latency=10us" (every key optional, in any order) into the profile of a GPT, one unit a layer, with
 // embedding and head counted in the first and last unit when vocab is given. FLOPs and bytes by the formulas
-// of docs/planner/profile-file.md; divided among 2, 4, ... ranks as far as these divide the heads. `ranks` is what the
-// link is for. Throws UsageError that names what it does not know.
+// of docs/planner/profile-file.md; divided among 2, 4, ... ranks as far as these divide the heads. `ranks` is
+// what the link is for. Throws UsageError that names what it does not know.
 Profile synthetic_profile(std::string_view text, int ranks);
 
 // A profile that tests and the study draw: `units` units of unequal sizes, whose total communication under

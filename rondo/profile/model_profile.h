@@ -33,7 +33,8 @@ class ModelProfiler {
   void measure();
   // Half of all measured passes lie within this share of their median.
   double spread() const;
-  // Everything but the link, as in docs/planner/profile-file.md; times are medians over everything that was measured.
+  // Everything but the link, as in docs/planner/profile-file.md; times are medians over everything that was
+  // measured.
   cost::Profile profile() const;
   // Seconds of all units in every measured pass without checkpointing, in the order of measuring.
   std::vector<double> passes() const;

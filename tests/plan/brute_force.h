@@ -8,8 +8,8 @@
 #include "rondo/cost/step_model.h"
 
 // The fastest plan by looking at every one: every choice of every unit, every slot and every order of every
-// collective (one block each, one micro-batch). A second simulator, written from the rules in docs/planner/step-model.md
-// and not from rondo/simulate, so that the two check each other.
+// collective (one block each, one micro-batch). A second simulator, written from the rules in
+// docs/planner/step-model.md and not from rondo/simulate, so that the two check each other.
 namespace rondo::plan {
 
 class BruteForce {
