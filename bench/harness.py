@@ -163,12 +163,6 @@ def wrapped(text, indent=""):
     return textwrap.wrap(text, 116, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def goal_text(row):
-    if row.get("goal") is None:
-        return ""
-    return f"{'<=' if row.get('better') == 'lower' else '>='} {row['goal']:g}"
-
-
 def value_text(row, digits=3):
     """A ratio, marked where it is of minima."""
     return f"{row['value']:.{digits}f}" + "*" * (row.get("by") == "min")
