@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures rondo next to its peers and writes docs/benchmarks.md and its plot.
+"""Measures rondo and its peers and writes docs/benchmarks.md and its plot.
 
     make build && make setup-peers && make build      # peers: Open MPI; PyTorch is in .venv
     bench/benchmarks.py                               # about twenty minutes on an otherwise idle machine
-    bench/benchmarks.py --results build/benchmarks    # only writes the page, from results that are there
+    bench/benchmarks.py --results build/benchmarks    # only writes the page, from existing results
 
-Each group of figures comes from one run of `rondo bench` in which all systems take turns. Groups whose results exist
-in the folder are not measured again. Between hosts needs root.
+Each group of results comes from one run of `rondo bench` in which all systems alternate. Groups with results in the
+folder are not measured again. Measurements between hosts need root.
 """
 import datetime
 import json
@@ -71,7 +71,7 @@ def column_of(row):
 
 
 def ratio_cell(of, peer):
-    """"42x, 14x": of registered and of ordinary memory."""
+    """Returns "42x, 14x": the ratios with registered and with ordinary memory."""
     ratios = [peer_ratio(of[ours]["p50_us"], of[ours]["min_us"], of[peer]["p50_us"], of[peer]["min_us"])
               for ours in ("rondo, registered", "rondo, ordinary")]
     return ", ".join(ratio_text(*ratio) for ratio in ratios)
@@ -126,7 +126,7 @@ def listed(values):
 
 
 def pipelines(rows):
-    """Figures of `rondo bench-dev pipeline`, then its ratios."""
+    """Returns the measurements of `rondo bench-dev pipeline`, then its ratios."""
     figures = [row for row in rows if "step_ms_p50" in row]
     what = "samples/s" if figures[0]["emulated"] else "tokens/s"
     lines = [[row["system"], row["schedule"] or "ddp", f"{row['step_ms_p50']:.1f}", f"{row['step_ms_min']:.1f}",
@@ -138,7 +138,7 @@ def pipelines(rows):
         ["of what", "of", "to", "ratio"], ratios)
 
 
-# The parts of the page that are there when they were measured: group, heading, text, function of the tables.
+# Sections of the page that appear if they were measured: group, heading, text, function of the tables.
 STEP_SECTIONS = [
     ("sharded", "Sharded training on one host", "Sharded strategies next to PyTorch's ZeroRedundancyOptimizer (zero1) and FSDP2, "
      "with the same matrix products.\nPeak resident memory counts pages that ranks share once ([cli.md](cli.md#rondo-bench-step)).",
@@ -165,7 +165,7 @@ def startup(rows):
 
 
 def written_by_others(path, name):
-    """A section of the page that another script writes: it stays."""
+    """Returns a section of the page that another script writes, to keep it."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     kept = path.read_text().partition(begin)[2].partition(end)[0].strip("\n") if path.exists() else ""
     return [begin, kept, end] if kept else [begin, end]

@@ -1,4 +1,4 @@
-"""Charts of lines as SVG; needs nothing but Python."""
+"""Line charts as SVG, without dependencies."""
 import html
 import math
 
@@ -20,7 +20,7 @@ def time_text(microseconds):
 
 
 def ticks(low, high, about=6):
-    """Round numbers between low and high."""
+    """Returns round numbers between low and high."""
     raw = max(high - low, 1e-9) / about
     power = 10 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
@@ -29,7 +29,7 @@ def ticks(low, high, about=6):
 
 
 def spread(labels, distance):
-    """Moves labels (wanted position, text, color), sorted, apart so that none covers another."""
+    """Moves labels (wanted position, text, color) apart so that none covers another."""
     placed = []
     for wanted, *rest in sorted(labels):
         placed.append((max(wanted, placed[-1][0] + distance) if placed else wanted, *rest))
@@ -38,7 +38,8 @@ def spread(labels, distance):
 
 
 def draw(title, curves, x, y, x_ticks, y_ticks, more=(), emphasis=()):
-    """The picture of curves {name: [(x, y)]}. `x` and `y` give the place of a value between 0 and 1; ticks are (value, text)."""
+    """Returns the picture of curves {name: [(x, y)]}. `x` and `y` map a value to a position between 0 and 1; ticks are
+    (value, text)."""
     def across(value):
         return LEFT + x(value) * (WIDTH - LEFT - RIGHT)
 
@@ -69,7 +70,7 @@ def draw(title, curves, x, y, x_ticks, y_ticks, more=(), emphasis=()):
 
 
 def line_chart(title, x_title, y_title, curves, emphasis=()):
-    """A chart with linear axes; a curve of a single point is a dot. Those in `emphasis` are drawn thicker."""
+    """Returns a chart with linear axes; a curve of a single point is a dot. Curves in `emphasis` are thicker."""
     points = [point for curve in curves.values() for point in curve]
     left, high = min(p[0] for p in points), max(p[1] for p in points) * 1.05
     right = max(max(p[0] for p in points), left + 1e-9)
@@ -80,7 +81,7 @@ def line_chart(title, x_title, y_title, curves, emphasis=()):
 
 
 def times_by_size(title, curves):
-    """A chart of microseconds by bytes, both axes logarithmic."""
+    """Returns a chart of microseconds by bytes, with logarithmic axes."""
     points = [point for curve in curves.values() for point in curve]
     sizes, times = sorted({p[0] for p in points}), [p[1] for p in points]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))

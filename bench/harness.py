@@ -1,4 +1,5 @@
-"""What the benchmark scripts share: programs and jobs, plans, rows of a run, results as JSON, tables, sections of documents."""
+"""Shared code of the benchmark scripts: programs and jobs, plans, rows of a run, results as JSON, tables, sections of
+documents."""
 import argparse
 import json
 import os
@@ -18,7 +19,8 @@ MIB = 2**20
 
 
 def parser_of(doc, docs=None, json_file=True):
-    """A parser of arguments whose help is the script's own text; with --json, and with --docs for the page that it names."""
+    """Returns a parser of arguments with the script's docstring as help; with --json, and with --docs for the page
+    `docs`."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if json_file:
         parser.add_argument("--json", metavar="FILE", help="write the results as JSON; - is standard output")
@@ -28,8 +30,8 @@ def parser_of(doc, docs=None, json_file=True):
 
 
 def run(*command, may_fail=(), **more):
-    """Runs a command to its end and returns its standard output. Ends this script with everything that was said if it fails,
-    but for the exit codes of `may_fail`."""
+    """Runs a command to its end and returns its standard output. If it fails, ends this script and prints all output,
+    except for the exit codes in `may_fail`."""
     words = list(map(str, command))
     result = subprocess.run(words, capture_output=True, text=True, **more)
     if result.returncode not in (0, *may_fail):
@@ -43,18 +45,18 @@ def rondo(*words, **more):
 
 
 def rondo_json(*words, **more):
-    """Runs a command of `rondo` and returns what its --json tells."""
+    """Runs a command of `rondo` and returns its --json output."""
     return json.loads(rondo(*words, "--json", "-", **more))
 
 
 def one_thread():
-    """The environment of ranks that have a core each."""
+    """Returns the environment of ranks that have a core each."""
     return dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
 
 
 def on_both(hosts, port, *words):
     """Runs a program as one rank on each host."""
-    # A core for each host: ranks that wander disturb one another, and never twice alike.
+    # A core for each host: ranks that migrate disturb each other, and differently in each run.
     processes = [subprocess.Popen(list(map(str, host.command(
         "taskset", "-c", number % os.cpu_count(), BIN / "rondo", "run", "--nnodes", 2, "--node-rank", number,
         "--master-addr", hosts[0].address, "--master-port", port, "--interface", host.interface, "-n", 1, "--", *words))),
@@ -65,7 +67,8 @@ def on_both(hosts, port, *words):
 
 
 def profile_for_contest(hosts, model, batch_size, out):
-    """Writes the profile of a model between the hosts, for plans whose contest is `bench_step`: its ranks multiply as PyTorch's do."""
+    """Writes a model's profile between the hosts, for plans to compare in bench_step(): its ranks use PyTorch's matrix
+    products."""
     on_both(hosts, 29600, BIN / "rondo-profile", "--matmul", "libtorch", "--model", model, "--batch-size", batch_size, "--largest", "16MiB",
             "--json", out)
 
@@ -82,13 +85,14 @@ def choice_of(unit):
 
 
 def choices_of(plan):
-    """Returns how many units have which strategy, in words: "3 zero2, 6 zero3 + checkpoint"."""
+    """Returns the number of units of each strategy as text: "3 zero2, 6 zero3 + checkpoint"."""
     choices = [choice_of(unit) for unit in plan["units"]]
     return ", ".join(f"{choices.count(choice)} {choice}" for choice in sorted(set(choices)))
 
 
 def bench_step(out, *words):
-    """Returns the rows of `rondo bench step` between two emulated hosts, GPT or what else is asked for, in float32."""
+    """Returns the rows of `rondo bench step` in float32 between two emulated hosts, for a GPT or the model in
+    `words`."""
     rondo("bench", "step", "--dtype", "float32", "--emulate-hosts", 2, "--track-memory", "--json", out, *words)
     return [row for row in json.loads(out.read_text()) if "system" in row]
 
@@ -97,18 +101,18 @@ TRAIN_QUIETLY = ["--validation-fraction", 0, "--trace-steps", 0, "--progress", "
 
 
 def step_rows(run_directory, name="metrics.jsonl"):
-    """Returns the rows of the steps of a run's first rank, or of a worker that counts by itself."""
+    """Returns the rows of the steps of a run's first rank, or of a worker that counts its own steps."""
     rows = [row for row in map(json.loads, (run_directory / name).read_text().splitlines()) if "loss" in row]
     return [row for row in rows if row["rank"] == rows[0]["rank"]]
 
 
 def steps_per_s(rows, first):
-    """Returns the rate of the steps behind the first ones."""
+    """Returns the rate of the steps after the first ones."""
     return (len(rows) - first) / (rows[-1]["elapsed_s"] - rows[first - 1]["elapsed_s"])
 
 
 def joint_steps_per_s(run_directory, first):
-    """Returns the sum of the rates of all workers that count by themselves."""
+    """Returns the sum of the rates of all workers that count their own steps."""
     names = ["metrics.jsonl", *sorted(path.name for path in run_directory.glob("metrics.worker-*.jsonl"))]
     return sum(steps_per_s(step_rows(run_directory, name), first) for name in names)
 
@@ -133,12 +137,12 @@ def say(text):
 
 
 def show(text, target=None):
-    """Prints for the reader: beside the JSON where --json - has standard output."""
+    """Prints text for the user: to standard error if --json - uses standard output."""
     print(text, file=sys.stderr if target == "-" else sys.stdout, flush=True)
 
 
 def keep(target, results):
-    """Writes results as JSON where --json asks for it."""
+    """Writes results as JSON if --json was given."""
     text = json.dumps(results, indent=1) + "\n"
     if str(target) == "-":
         sys.stdout.write(text)
@@ -148,7 +152,7 @@ def keep(target, results):
 
 
 def kept(target):
-    """Returns the results that an earlier run wrote there; {} without."""
+    """Returns the results that an earlier run wrote there, or {}."""
     path = pathlib.Path(target or "")
     return json.loads(path.read_text()) if path.is_file() else {}
 
@@ -164,7 +168,7 @@ def wrapped(text, indent=""):
 
 
 def value_text(row, digits=3):
-    """A ratio, marked where it is of minima."""
+    """Returns a ratio, marked with * if it is a ratio of minima."""
     return f"{row['value']:.{digits}f}" + "*" * (row.get("by") == "min")
 
 
@@ -176,7 +180,7 @@ def machine():
 
 
 def write_section(page, name, lines):
-    """Puts lines between the marks <!-- NAME --> and <!-- end of NAME --> of a page of docs/."""
+    """Writes lines between the marks <!-- NAME --> and <!-- end of NAME --> of a page of docs/."""
     path = REPOSITORY / "docs" / page
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, _, rest = path.read_text().partition(begin)
@@ -187,7 +191,7 @@ def write_section(page, name, lines):
 
 
 def finish(arguments, results, lines, page, name):
-    """Prints the section, writes it into the page where --docs asks for that, and keeps the results."""
+    """Prints the section, writes it into the page if --docs was given, and stores the results."""
     print("\n".join(lines))
     if arguments.docs:
         write_section(page, name, lines)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Step time against memory limit: planned training next to every uniform strategy and PyTorch's FSDP2, between two
+"""Step time by memory limit: planned training compared with every uniform strategy and PyTorch's FSDP2, between two
 emulated hosts.
 
-Profiles once and measures what every system needs. For limits from what zero3 to what ddp needs, and for FSDP2's own
-peak: plans, and lets the plan and every uniform strategy that fits take turns in short bursts. Memory is that of tensors
-and buffers, to the byte, on both sides. Writes the table into docs/planner/quality.md and docs/images/limits.svg. Needs root
-(network namespaces) and about 25 minutes; everything else on the machine should rest meanwhile.
+Profiles once and measures the memory that each system needs. Then tries limits from the need of zero3 to the need of
+ddp, and FSDP2's peak. For each limit it plans, and alternates short bursts of the plan and every uniform strategy that
+fits. Memory is that of tensors and buffers, to the byte, on both sides. Writes the table into docs/planner/quality.md and
+docs/images/limits.svg. Needs root (network namespaces) and about 25 minutes on an otherwise idle machine.
 
   bench/limits.py --json build/benchmarks/limits.json
   bench/limits.py --resume build/benchmarks/limits.json    measures the limits that are not in it yet
@@ -23,7 +23,7 @@ from harness import (MIB, REPOSITORY, bench_step, choices_of, keep, linked_hosts
 from peers.peer_ratio import peer_ratio
 
 UNIFORM = ["ddp", "zero1", "zero2", "zero3", "zero3_keep"]
-# Of a limit is planned for, as `rondo train --strategy planned` does it: predicted peaks are a little off.
+# Share of a limit to plan for, as in `rondo train --strategy planned`: predicted peaks are slightly inexact.
 PLANNED_SHARE = 0.99
 
 
@@ -76,7 +76,7 @@ def measure(arguments, folder):
         entry = {"memory_limit_bytes": limit, "what": limits[limit], "choices": choices_of(plan), "gap": plan["gap"],
                  "predicted": {key: plan[key] for key in ("step_ms", "peak_bytes")}, "runs": runs}
         result["limits"].append(entry)
-        keep(arguments.json, result)  # what is measured stays when a later limit is not
+        keep(arguments.json, result)  # keeps the results if a later limit fails
         say(f"limit {limit / MIB:.0f} MiB {limits[limit]}: " + ", ".join(f"{name} {run['step_ms']:.0f} ms"
                                                                         for name, run in runs.items()))
     return result
@@ -87,13 +87,13 @@ def fits(entry, name):
 
 
 def rival(entry):
-    """The fastest uniform strategy that kept the limit: name and figures."""
+    """Returns name and results of the fastest uniform strategy that kept the limit."""
     runs = {name: run for name, run in entry["runs"].items() if name in UNIFORM and fits(entry, name)}
     return min(runs.items(), key=lambda item: item[1]["step_ms"], default=(None, None))
 
 
 def uniform_choice(entry):
-    """The strategy of all units, when it is one: what differs then is the machine, and when blocks go out."""
+    """Returns the strategy if all units have the same; a difference is then due to the machine and the schedule."""
     words = entry["choices"].split()
     return words[1] if len(words) == 2 else None
 

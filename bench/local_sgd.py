@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What local SGD's averages cost over a shaped link, and what they do to the loss.
+"""The cost of local SGD's averages over a shaped link, and their effect on the loss.
 
-Speed: GPT of 25.5 M parameters between two emulated hosts, in turns: no communication at all (a period that never ends), DiLoCo with
-the period 50, ddp. The figure is the mean time of a step behind the first ten, over whole periods. Needs root (network namespaces); everything
-else on the machine should rest meanwhile.
-Loss: gpt-tiny on the project's sources, 2,000 steps on two ranks: ddp, and local SGD with 200 synchronous steps before it.
+Speed: GPT of 25.5 M parameters between two emulated hosts, alternating between no communication at all (an infinite
+period), DiLoCo with period 50, and ddp. The result is the mean time of a step after the first ten, over whole periods.
+Needs root (network namespaces) and an otherwise idle machine.
+Loss: gpt-tiny on the project's sources, 2,000 steps on two ranks: ddp, and local SGD after 200 synchronous steps.
 
   bench/local_sgd.py [--turns 2] [--docs] [--json FILE]
   bench/local_sgd.py --quick                               a small model, few steps: does it run?
@@ -23,8 +23,8 @@ FIRST = 10
 
 @dataclasses.dataclass
 class Size:
-    """How much is measured: the model whose speed is compared and the period of averages; the steps that learn, and how many of
-    them are synchronous."""
+    """The size of the measurement: the model and the period of averages for the speed; the number of steps for the
+    loss, and how many of them are synchronous."""
     model: str = "gpt-25m"
     period: int = 50
     steps: int = 2000
@@ -54,7 +54,7 @@ def speeds(folder, text, size, turns):
                 steps = 30 if way == "ddp" else FIRST + size.period
                 on_both(hosts, port, BIN / "rondo-train-worker", "--data", text, "--model", size.model, "--batch-size", 4, "--steps", steps,
                         "--run-dir", run, *TRAIN_QUIETLY, *flags)
-                # A step takes as many tokens of a rank under every strategy.
+                # Under every strategy a rank's step takes the same number of tokens.
                 found[way].append(1e3 / steps_per_s(step_rows(run), FIRST))
                 print(f"{way}: {found[way][-1]:.0f} ms a step", flush=True)
     return {way: min(values) for way, values in found.items()}

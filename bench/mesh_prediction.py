@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How well plans of meshes predict training: ranks of this host, each model profiled, planned and trained on every mesh in turn.
-Prints steps and peaks, predicted and measured; --docs writes them into docs/planner/accuracy.md. Everything else on the machine should rest
-meanwhile; fixed work is timed around each profile and run, as bench/prediction.py does: a row is measured again while it took more
-than 3 % longer or shorter, and the step's error is also given at the run's own speed. With --emulate four ranks have emulated
-accelerators, since two cores cannot show four computing: what takes a fixed time has no other speed.
+"""The accuracy of plans of meshes: profiles, plans and trains each model on ranks of this host, on every mesh in turn.
+Prints predicted and measured steps and peaks; --docs writes them into docs/planner/accuracy.md. Needs an otherwise idle machine.
+Fixed work is timed around each profile and run, as in bench/prediction.py: a row is measured again if that time changed
+by more than 3 %, and the step's error is also given at the run's own speed. With --emulate four ranks have emulated
+accelerators, since two cores cannot run four computing ranks; emulated work takes fixed times, so no correction is
+needed.
 
   bench/mesh_prediction.py --models 0 4 --meshes pipeline=2 tensor=2     number 4 is gpt-25m
-  bench/mesh_prediction.py --ranks 4 --models 0 --meshes "data=4 shard-group=2"    hybrid sharding: the peak says something
+  bench/mesh_prediction.py --ranks 4 --models 0 --meshes "data=4 shard-group=2"    hybrid sharding: the peak is meaningful
   bench/mesh_prediction.py --emulate
 """
 import datetime
@@ -24,7 +25,7 @@ EMULATED_MESHES = ["pipeline=4", "pipeline=2,data=2", "data=4", "all"]
 
 
 def run_mesh(model, place, mesh, text, folder, arguments):
-    """One plan and the run that follows it, right behind a profile of its own: the machine's speed changes within minutes."""
+    """Runs one plan immediately after a profile of its own: the machine's speed changes within minutes."""
     before = machine_seconds()
     profile = folder / "profile.json"
     place.run("rondo-profile", "--model", "gpt", "--model-config", model.config(), "--batch-size", model.batch, "--largest", "4MiB",
@@ -46,7 +47,7 @@ def run_mesh(model, place, mesh, text, folder, arguments):
 
 
 def run_model(model, place, meshes, text, folder, arguments):
-    """A row for every mesh: the first that the machine was steady for, else the one it was steadiest for."""
+    """Returns a row for every mesh: the first try with a steady machine, else the steadiest try."""
     rows = []
     for mesh in meshes:
         tries = []
@@ -59,12 +60,12 @@ def run_model(model, place, meshes, text, folder, arguments):
 
 
 def run_emulated(arguments):
-    """Four ranks whose units sleep for as long as an accelerator would compute."""
+    """Runs four ranks whose units sleep as long as an accelerator would compute."""
     said = rondo("run", "-n", 4, "--", BIN / "rondo-bench-dev", "plan-worker", "--steps", arguments.steps, "--sample-ms",
                  arguments.sample_ms, "--mesh", *(arguments.meshes or EMULATED_MESHES), env=one_thread(), timeout=300)
     rows = []
     for line in said.splitlines():
-        row = json.loads(line[line.index("{"):])  # behind the rank's name
+        row = json.loads(line[line.index("{"):])  # after the rank's name
         row["model"] = "8 units, 4 samples a rank" + (", mesh chosen" if row["asked"] == "all" else "")
         add_errors(row, 1, 1, 1, GOALS)
         rows.append(row)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What communication that is overlapped perfectly still costs when hosts are emulated: processor time.
+"""The cost of perfectly overlapped communication between emulated hosts: processor time.
 
-Two hosts share a machine here, and the kernel copies what they exchange on the cores that compute. This runs a float32
-matrix product in a loop on each of two emulated hosts, in turns without and with plain sockets that keep the link full in
-both directions on the same core, and prints how much slower the products become, and what follows for a training step: no
-schedule can end it sooner than its computation plus that loss. Needs root (network namespaces) and an idle machine.
+Two emulated hosts share a machine, and the kernel copies their messages on the cores that compute. This runs a float32
+matrix product in a loop on each host. It alternates between no traffic and plain sockets that keep the link full in
+both directions on the same core. It prints the slowdown of the products and the resulting bound of a training step: no
+schedule is faster than its computation plus that loss. Needs root (network namespaces) and an idle machine.
 
   bench/overlap_floor.py                                  a step of the GPT of 25.5 M parameters
   bench/overlap_floor.py --bytes 50000000 --compute 0.5   0.5 s of computation, 50 MB each way
@@ -24,7 +24,7 @@ PIECE = 1 << 20
 
 
 def compute():
-    """Prints the time after each product until it is ended."""
+    """Prints the time after each product until it is terminated."""
     import torch
     torch.set_num_threads(1)
     left, right = torch.randn(512, 512), torch.randn(512, 2048)
@@ -34,7 +34,7 @@ def compute():
 
 
 def exchange(listens, address):
-    """Sends and receives as fast as the link allows, in two processes, until it is ended."""
+    """Sends and receives as fast as the link allows, in two processes, until it is terminated."""
     if listens:
         listener = socket.create_server((address, PORT))
         connection, _ = listener.accept()
@@ -67,7 +67,7 @@ def end(processes):
 
 
 def slow_downs(rounds, seconds, rate):
-    """Of the products, by host, one a round."""
+    """Returns the slowdowns of the products by host, one per round."""
     with linked_hosts(rate) as hosts:
         products = on_each(hosts, "compute")
         time.sleep(3)
@@ -77,7 +77,7 @@ def slow_downs(rounds, seconds, rate):
             time.sleep(seconds)
             quiet = (begin, time.monotonic())
             traffic = on_each(hosts, "exchange", f"listen:{hosts[0].address}", f"connect:{hosts[0].address}")
-            time.sleep(1)  # interpreters start, TCP finds its pace
+            time.sleep(1)  # interpreters start, TCP reaches its rate
             begin = time.monotonic()
             time.sleep(seconds)
             windows.append((quiet, (begin, time.monotonic())))
@@ -112,7 +112,7 @@ def main():
     slow_down = statistics.median(value for values in by_host for value in values)
     link = arguments.bytes * 8 / (arguments.rate * 1e9)
     bound = max(arguments.compute, link)
-    # While the link is busy the computation gets only 1 / slow_down of its core.
+    # While the link is busy the computation has only 1 / slow_down of its core.
     done_meanwhile = min(arguments.compute, link / slow_down)
     floor = link + (arguments.compute - done_meanwhile)
     print(f"a step of {arguments.compute:g} s of computation and {link:.3g} s of link: bound {bound:.3g} s, with perfect overlap "

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The planner on random profiles: how close to its bound, how fast, against its baselines.
+"""The planner on random profiles: distance from its bound, time, and comparison with its baselines.
 
     bench/planner.py [--profiles 200] [--plan-time-limit 10s] [--gap 0.01] [--units 48] [--json FILE]
 
-Each profile gets a limit strictly between the smallest feasible and what the uniform strategies need at most. Ends with
-one line of figures; exits 1 when a plan is slower than a baseline or exceeds its limit.
+Each profile gets a limit strictly between the smallest feasible one and the largest need of the uniform strategies.
+Ends with one line of results; exits with 1 if a plan is slower than a baseline or exceeds its limit.
 """
 import statistics
 import sys
@@ -17,7 +17,7 @@ def run_plan(words):
 
 
 def limits_of(source):
-    """The smallest feasible limit, and the largest need of a uniform strategy, from a sweep without search."""
+    """Returns the smallest feasible limit, and the largest need of a uniform strategy, from a sweep without search."""
     words = [*source, "--memory-limit", "1TiB", "--solver", "none", "--plan-time-limit", "0s", "--sweep", "2"]
     points = run_plan(words)["sweep"]
     return points[0]["memory_limit_bytes"], points[-1]["memory_limit_bytes"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws what `rondo bench collectives --json FILE` measured: time by size, both axes logarithmic, a line for each
-algorithm and channel, one picture for each operation and number of ranks. Writes SVG and needs nothing but Python.
+"""Plots the results of `rondo bench collectives --json FILE`: time by size with logarithmic axes, a line for each
+algorithm and channel, one picture for each operation and number of ranks. Writes SVG without dependencies.
 
     rondo bench collectives --algorithm all --channel shm,tcp --ranks 4 --peers --json algorithms.json
     bench/plot_collectives.py algorithms.json docs/images/algorithms --channel shm
@@ -23,7 +23,7 @@ def title_of(row):
 
 
 def curves_of(rows):
-    """{title: [(bytes, p50 in us)]}, in the order of the rows."""
+    """Returns {title: [(bytes, p50 in us)]}, in the order of the rows."""
     curves = {}
     for row in rows:
         if row["correct"] and row["p50_us"] > 0:

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""How well plans predict training: real runs between two emulated hosts, each planned from a profile that was measured
-before and apart from it.
+"""The accuracy of plans: real runs between two emulated hosts, each planned from a profile that was measured before and
+separately.
 
-For every model and rate: one `rondo profile`; for every memory limit between what the leanest plan and what ddp need:
-one `rondo plan`, one `rondo train --plan`. What the run's prediction.json says is printed, with the median and the
-worst error, and written into docs/planner/accuracy.md with --docs. Needs root (network namespaces); everything else on the machine should rest meanwhile.
-With --random the models, rates and limits are drawn by chance instead, each plan with a profile of its own.
-A machine whose speed changes between profile and run says nothing about a prediction: fixed work is timed before the
-profile and around each run, and where it took more than 3 % longer or shorter the row is measured again. Where no try was steady, the
-error of the step is also given at the run's own speed: the prediction times how much longer the fixed work took around the run than
-around the profile.
+For every model and rate it runs one `rondo profile`. For every memory limit between the needs of the leanest plan and
+of ddp it runs one `rondo plan` and one `rondo train --plan`. Prints the run's prediction.json with the median and the
+largest error, and writes it into docs/planner/accuracy.md with --docs. Needs root (network namespaces) and an otherwise idle
+machine.
+With --random the models, rates and limits are random, and each plan has a profile of its own.
+A machine whose speed changes between profile and run invalidates a prediction. Fixed work is timed before the
+profile and around each run; if that time changed by more than 3 %, the row is measured again. If no try was steady, the
+step's error is also given at the run's own speed: the prediction is scaled by the ratio of the fixed work's time around
+the run to that around the profile.
 
   bench/prediction.py                          18 runs: 3 models x 2 rates x 3 limits
   bench/prediction.py --models 0 --rates 1gbit --json result.json
@@ -31,7 +32,7 @@ from harness import (BIN, MIB, REPOSITORY, TRAIN_QUIETLY, choice_of, keep, linke
 
 @dataclasses.dataclass
 class Model:
-    """Settings of gpt, samples a rank."""
+    """Settings of gpt; samples per rank."""
 
     layers: int
     width: int
@@ -46,14 +47,15 @@ class Model:
         return f"{self.layers} blocks of {self.width}, batch {self.batch} x {self.context}"
 
 
-# Not among the 18 runs: number 3, deep and narrow, of which what a step does besides its units weighs most, and 4, which is gpt-25m.
+# Not among the 18 runs: number 3, deep and narrow, with the largest share of overhead outside units, and 4, which is
+# gpt-25m.
 MODELS = [Model(6, 256, 4, 128, 6), Model(10, 192, 4, 128, 6), Model(4, 384, 6, 64, 8), Model(12, 160, 4, 64, 10), Model(8, 512, 8, 128, 4)]
 GOALS = {"step_ms": ("step time", 0.05), "peak_bytes": ("peak memory", 0.03)}
 
 
 @dataclasses.dataclass
 class Draw:
-    """One run that was drawn: `fraction` places the limit between the leanest plan's need and ddp's."""
+    """A random run: `fraction` places the limit between the leanest plan's need and ddp's."""
 
     model: Model
     rate: str
@@ -61,8 +63,8 @@ class Draw:
 
 
 def draws(count, seed):
-    """The first `count` of the runs that `seed` gives; a larger count begins with the same ones. Steps compute for
-    a tenth of a second to half of one where a core does 1e11 operations a second."""
+    """Yields the first `count` random runs of `seed`; a larger count begins with the same ones. Steps compute for 0.1
+    to 0.5 s on a core with 1e11 operations per second."""
     chance = random.Random(seed)
     drawn = []
     while len(drawn) < count:
@@ -78,19 +80,19 @@ def draws(count, seed):
 
 
 def limits_between(profile, folder, fractions, ranks):
-    """So far between what the leanest plan needs and what ddp needs."""
+    """Returns the limits at these fractions between the needs of the leanest plan and of ddp."""
     lean = make_plan(profile, 1, folder / "lean.json", 1, ranks=ranks)
     low, high = lean["smallest_limit_bytes"], rondo_json("simulate", profile, "--ranks", ranks, "--strategy", "ddp")["peak_bytes"]
     return [int(low + (high - low) * fraction) for fraction in fractions]
 
 
 def evenly(count):
-    """From a little above what the leanest plan needs to what ddp needs."""
+    """Returns fractions from slightly above the leanest plan's need to slightly below ddp's."""
     return [0.08 + 0.84 * i / max(count - 1, 1) for i in range(count)]
 
 
 class TwoHosts:
-    """A rank on each of two hosts, joined by a link of `rate`."""
+    """One rank on each of two hosts, joined by a link of `rate`."""
 
     ranks = 2
 
@@ -98,12 +100,12 @@ class TwoHosts:
         self.hosts, self.name, self.port = hosts, rate, 29600
 
     def run(self, program, *words):
-        self.port += 1  # the last one's connections may linger
+        self.port += 1  # connections of the previous run may linger
         on_both(self.hosts, self.port, BIN / program, *words)
 
 
 class OneHost:
-    """Some ranks on this host: the engine that works in shared memory."""
+    """Several ranks on this host, with the engine in shared memory."""
 
     def __init__(self, ranks):
         self.ranks, self.name = ranks, f"{ranks} ranks here"
@@ -112,7 +114,7 @@ class OneHost:
         rondo("run", "-n", self.ranks, "--", BIN / program, *words, env=one_thread(), timeout=300)
 
 
-# Float32 products on both cores at once, as ranks compute; prints the seconds of the slower one.
+# Float32 products on both cores at once, as ranks compute; prints the seconds of the slower core.
 FIXED_WORK = """
 import os, sys, time, torch
 os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -127,7 +129,7 @@ STEADY = 0.03
 
 
 def machine_seconds():
-    """How long the fixed work takes now."""
+    """Returns the current time of the fixed work."""
     python = REPOSITORY / ".venv" / "bin" / "python"
     cores = sorted(os.sched_getaffinity(0))[:2]
     workers = [subprocess.Popen([python, "-c", FIXED_WORK, str(core)], stdout=subprocess.PIPE, text=True) for core in cores]
@@ -139,8 +141,9 @@ def change(seconds):
 
 
 def add_errors(row, before, profiled, after, keys):
-    """How far the row's figures are off, as they are and, of the step, at the run's own speed. The other arguments are what the fixed
-    work took before the profile, behind it, and behind the run; keys are the figures."""
+    """Adds the errors of the row's values, and for the step also the error at the run's own speed. The other arguments
+    are the times of the fixed work before the profile, after it, and after the run; keys are the names of the
+    values."""
     row["errors"] = {key: row["measured"][key] / row["predicted"][key] - 1 for key in keys}
     row["machine_change"] = change([before, profiled, after])
     row["slower_than_profiled"] = (profiled + after) / (before + profiled) - 1
@@ -148,7 +151,8 @@ def add_errors(row, before, profiled, after, keys):
 
 
 def steady_rows(model, place, fractions, text, folder, arguments):
-    """run_model() until the machine was steady from profile to run; after the last try as it is, with the change in it."""
+    """Repeats run_model() until the machine was steady from profile to run; the last try counts in any case, with the
+    change in speed."""
     for attempt in range(1, arguments.tries + 1):
         place_of_try = folder / f"try-{attempt}"
         place_of_try.mkdir()
@@ -193,7 +197,7 @@ def run_model(model, place, fractions, text, folder, arguments):
 
 
 def summary(rows):
-    """A row of the table for each figure."""
+    """Returns a row of the table for each goal."""
     lines = []
     for key, (name, goal) in GOALS.items():
         errors = [abs(row["errors"][key]) for row in rows]

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""How long a training on two processes takes from the kill of a rank until it does new steps, with and without replicas in memory.
+"""The time that a training on two processes needs from the kill of a rank to new steps, with and without replicas in
+memory.
 
     .venv/bin/python bench/recovery.py [--runs 3] [--model gpt-25m] [--every 20] [--json FILE|-]
 
-All save to the disk every EVERY steps, in parts and in the background; `replica` also has one in memory after each step. A rank is
-killed just before a save. Results: a row for each of `disk` and `replica`: recovery_p50_s and recovery_min_s, of which starting the
-processes anew is a part, lost_steps that were done again, and step_p50_s before the kill (what replicas cost a step).
+All save to disk every EVERY steps, in parts and in the background; `replica` also has a replica in memory after each
+step. A rank is killed just before a save. Results: a row for each of `disk` and `replica` with recovery_p50_s and
+recovery_min_s (including the restart of the processes), lost_steps that were repeated, and step_p50_s before the kill
+(the cost of replicas).
 """
 import json
 import os
@@ -40,7 +42,7 @@ def wait_for(condition, process):
 
 
 def victim(launcher):
-    """The pid of rank 1 below the launcher."""
+    """Returns the pid of rank 1 below the launcher."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             if b"rondo-train-worker" not in (folder / "cmdline").read_bytes() or b"\0RANK=1\0" not in (folder / "environ").read_bytes():
@@ -76,7 +78,7 @@ def once(options, text, replicates):
         if process.returncode != 0 or with_rows != sorted(set(with_rows)):
             raise SystemExit("the training did not go on")
         went_on = re.search(r"replica in memory, step-(\d+)", said)
-        from_step = int(went_on[1]) if went_on else options.every  # the save of twice as many had not begun
+        from_step = int(went_on[1]) if went_on else options.every  # the next save had not begun
         return {"took": took, "step": step_s, "lost": reached - from_step}
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What `rondo simulate` says of published training runs and of meshes of 8 to 16,384 ranks, next to what was published.
+"""Predictions of `rondo simulate` for published training runs and for meshes of 8 to 16,384 ranks, with the published
+results.
 
     bench/scale.py [--docs]        prints the tables; --docs writes them into docs/scale.md
 
-One rate of matrix products and one network for all rows of a table: what is checked is the shape over models and ranks
-(tests/integration/scale_test.py), not the time of a machine.
+All rows of a table have one rate of matrix products and one network: tests/integration/scale_test.py checks the shape
+over models and ranks, not the time of a machine.
 """
 from harness import parser_of, rondo_json, table, write_section
 
@@ -18,7 +19,7 @@ MEGATRON = [
     (1008.0, 128, 25600, 160, 8, 64, 3072, 3072, 163),
 ]
 VOCABULARY, CONTEXT = 51200, 2048
-A100 = "flops=205e12,memory=2e12"  # that products reach, of 312e12; bytes a second
+A100 = "flops=205e12,memory=2e12"  # rate of products, of 312e12 FLOP/s; bytes per second of memory
 A100_HOSTS = "fat_tree:local=8,inside=240e9,between=25e9"
 
 
@@ -31,12 +32,12 @@ def mesh_words(pipeline, data, tensor):
 
 
 def chunks_of(layers, pipeline):
-    """As few stages a rank as cut the layers evenly; 1 where nothing does."""
+    """Returns the smallest number of stages per rank that cuts the layers evenly; 1 if there is none."""
     return next((chunks for chunks in (2, 3, 4, 5) if layers % (pipeline * chunks) == 0), 1)
 
 
 def megatron_run(row):
-    """A row as it is simulated: micro-batches of one sequence, interleaved stages, everything recomputed."""
+    """Returns the simulation of a row: micro-batches of one sequence, interleaved stages, everything recomputed."""
     billions, layers, width, heads, tensor, pipeline, ranks, batch, published = row
     data = ranks // (tensor * pipeline)
     replica = batch // data
@@ -48,7 +49,7 @@ def megatron_run(row):
         words += ["--micro-batches", replica, "--pipeline-schedule", "interleaved" if chunks > 1 else "1f1b",
                   *(["--pipeline-chunks", chunks] if chunks > 1 else [])]
     step = simulate(*words)
-    # The paper's count: forward, backward and forward once more.
+    # The paper's count: forward, backward and a second forward.
     operations = 96 * batch * CONTEXT * layers * width**2 * (1 + CONTEXT / (6 * width) + VOCABULARY / (16 * layers * width))
     return {"billions": billions, "ranks": ranks, "mesh": step["mesh"], "step_s": step["step_ms"] / 1e3,
             "tflops": operations / ranks / (step["step_ms"] / 1e3) / 1e12, "published": published,
@@ -64,7 +65,8 @@ ZERO_LIMIT = 32e9  # bytes of a V100
 
 
 def zero_run(ranks):
-    """60 billion parameters, 16 ranks a replica, gradients and optimizer sharded: the largest batch of a replica that fits."""
+    """Returns the largest batch of a replica that fits: 60 billion parameters, 16 ranks per replica, gradients and
+    optimizer sharded."""
     largest = None
     for batch in range(2, 65):
         step = simulate("--synthetic", f"gpt:layers=75,dim=8192,heads=64,seq=1024,batch={batch},flops=60e12",
@@ -85,7 +87,7 @@ MESHES = [(8, 1, 1, 8), (64, 8, 1, 8), (64, 1, 8, 8), (1024, 8, 16, 8), (1024, 3
 
 
 def mesh_run(ranks, pipeline, data, tensor):
-    """GPT of 64 layers of 8192 with 64 sequences a replica."""
+    """Returns the simulation of a GPT of 64 layers of width 8192 with 64 sequences per replica."""
     words = ["--synthetic", f"gpt:layers=64,dim=8192,heads=64,seq=2048,batch=64,{A100}", *mesh_words(pipeline, data, tensor),
              "--topology", A100_HOSTS, "--strategy", "zero1", "--activation-checkpointing"]
     step = simulate(*words, *(["--micro-batches", 64] if pipeline > 1 else []))
@@ -107,7 +109,7 @@ def tables():
         *table(["parameters", "mesh", "step, s", "bubble", "TFLOP/s a rank", "published", "ratio"],
                [[f"{r['billions']} B", f"`{r['mesh']}`", f"{r['step_s']:.1f}", f"{100 * r['bubble']:.1f} %", f"{r['tflops']:.0f}",
                  str(r["published"]), f"{r['tflops'] / r['published']:.2f}"] for r in megatron]), "",
-        "### ZeRO: superlinear speed-up", "",
+        "### Superlinear speedup of ZeRO", "",
         "[arXiv 1910.02054](https://arxiv.org/abs/1910.02054): a 60 B model speeds up superlinearly from 64 to 400 GPUs, because",
         "sharded states leave memory for a larger batch. Simulated: 16 ranks a replica, gradients and optimizer sharded along",
         "data, 32 GB a rank, 2 GB/s a rank between hosts. With a link that hides all communication (6.25 GB/s), the batch grows",

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""How long programs take to end after SIGTERM or SIGINT: `rondo train` on two processes in every phase of a run, and others at work.
+"""The time that programs need to end after SIGTERM or SIGINT: `rondo train` on two processes in every phase of a run,
+and others.
 
     .venv/bin/python bench/stopping.py [--runs 5] [--phases training plan ...] [--docs] [--json FILE|-]
 
-A run that has trained leaves a checkpoint and ends with 3; before its first step it has nothing to save. Programs that have nothing
-to save die of the signal: their exit code is -15. Results: a list of {phase, runs, p50_s, max_s, exit_codes, checkpoints, goal_s};
---docs writes them into docs/benchmarks.md. The goal is a second in every phase. Needs 4 GB in the folder for temporary files.
+A run that has trained writes a checkpoint and ends with 3; before its first step it has nothing to save. Programs with
+nothing to save die of the signal: their exit code is -15. Results: a list of {phase, runs, p50_s, max_s, exit_codes,
+checkpoints, goal_s}; --docs writes them into docs/benchmarks.md. The goal is 1 s in every phase. Needs 4 GB in the
+folder for temporary files.
 """
 import json
 import pathlib
@@ -29,7 +31,7 @@ LARGE = ["--model", "gpt-25m", "--batch-size", 1, "--seq-len", 16, "--nproc-per-
 
 
 def said(part):
-    """Waits for a line with `part`."""
+    """Returns a function that waits for a line with `part`."""
     def wait(process, run):
         for line in process.stderr:
             if part in line:
@@ -43,7 +45,7 @@ def after(seconds):
 
 
 def in_folder(pattern):
-    """Waits for a file or folder of the run."""
+    """Returns a function that waits for a file or folder of the run."""
     def wait(process, run):
         while not any(run.glob(pattern)):
             if process.poll() is not None:
@@ -53,7 +55,7 @@ def in_folder(pattern):
 
 
 def mapping(name):
-    """Waits until the program has this file mapped into its memory."""
+    """Returns a function that waits until the program has mapped this file into its memory."""
     def wait(process, run):
         while process.poll() is None:
             try:
@@ -67,7 +69,7 @@ def mapping(name):
 
 
 def training(*flags):
-    """rondo train on the text."""
+    """Returns the command of rondo train on the text."""
     return lambda place: ["train", "--data", place / "text.txt", "--run-dir", place / "run", *flags]
 
 
@@ -136,7 +138,7 @@ def tokenize(place):
     return ["tokenize", texts, "-o", place / "run"]
 
 
-# The command, from the folder in which it works, and the moment of the signal, which is TERM where no other one stands.
+# The command, as a function of its folder, and the moment of the signal, which is TERM unless another one is given.
 PHASES = {
     "start": (training(*TINY), after(0.1)),
     "measuring for a plan": (training(*TINY, *PLANNED), said("planned: measuring")),
@@ -190,7 +192,7 @@ def once(place, phase):
 
 
 def page(results):
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     lines = ["## From TERM to the end", "",
              f"Seconds from SIGTERM until the last process has ended, {results[0]['runs']} runs each, by `bench/stopping.py`. The rows up to the resume",
              "are phases of `rondo train` on two processes (resume: one). A large checkpoint has 306 MB. Unsaved state is saved first.",

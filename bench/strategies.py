@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The tables of docs/strategies.md: strategies on up to eight workers with emulated accelerators (`rondo bench-dev strategies`); two workers or
-replicas that compute; the same beside TensorFlow, in turns.
+"""The tables of docs/strategies.md: strategies on up to eight workers with emulated accelerators (`rondo bench-dev
+strategies`); two workers or replicas that compute; the same compared with TensorFlow, alternately.
 
   bench/strategies.py [--parts emulated,computed,tensorflow] [--seconds 10] [--docs] [--json FILE]
 
-An environment with TensorFlow is made in build/tensorflow. With --parts only these are measured, and the rest is what FILE has of a run before.
+Creates an environment with TensorFlow in build/tensorflow. With --parts only these are measured; the others are taken
+from FILE.
 """
 import datetime
 import json
@@ -16,7 +17,7 @@ import tempfile
 from harness import (BIN, REPOSITORY, TRAIN_QUIETLY, digits, finish, joint_steps_per_s, kept, parser_of, rondo, rondo_json, run, table)
 
 TENSORFLOW = "2.21"
-# What each is in rondo.
+# The flags of each strategy in rondo.
 PLACES = {
     "parameter_server": ["--ps", 1, "--workers", 2],
     "mirrored": ["--replicas", 2],
@@ -35,7 +36,7 @@ BATCH = 32
 
 
 def tensorflow_environment():
-    """Its Python, in an environment that is made when it is not there."""
+    """Returns the Python of an environment with TensorFlow, which is created if it does not exist."""
     python = REPOSITORY / "build" / "tensorflow" / "bin" / "python"
     if not python.exists():
         run(sys.executable, "-m", "venv", python.parents[1])
@@ -44,7 +45,7 @@ def tensorflow_environment():
 
 
 def rondo_steps(strategy, directory, data, steps, *more, threads=None):
-    """Returns the steps a second of `rondo train`, of several workers of servers added up; its first steps do not count."""
+    """Returns the steps per second of `rondo train`, summed over a server's workers; its first steps do not count."""
     environment = dict(os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {}))
     rondo("train", "--data", data, "--batch-size", BATCH, "--steps", steps, *TRAIN_QUIETLY, "--log-every", 1000, "--lr", 0.01, "--run-dir",
           directory, "--strategy", strategy, *PLACES[strategy], *more, env=environment)
@@ -52,7 +53,7 @@ def rondo_steps(strategy, directory, data, steps, *more, threads=None):
 
 
 def embedding_steps(folder, seconds):
-    """Steps a second of two workers together, whose model has an embedding of 10 MB."""
+    """Returns the steps per second of two workers together, for a model with an embedding of 10 MB."""
     folder.mkdir()
     rondo("run", "--ps", 1, "--workers", 2, "--", BIN / "rondo-bench-dev", "strategies-worker", "--strategy", "parameter_server",
           "--embedding", "--lr", 0.01, "--seconds", seconds, "--results", folder)
@@ -62,7 +63,7 @@ def embedding_steps(folder, seconds):
 
 
 def beside_tensorflow(turns, seconds):
-    """Steps a second of both, the best of `turns` in which they took turns."""
+    """Returns the steps per second of both systems: the best of `turns` alternating turns."""
     python, result = tensorflow_environment(), []
     peer = REPOSITORY / "bench" / "peers" / "tensorflow_strategies.py"
     for strategy, model in BESIDE:
@@ -85,7 +86,8 @@ def beside_tensorflow(turns, seconds):
 
 
 def side_by_side(steps):
-    """Samples a second and the peak of each rank or replica, of every strategy with two of them, and of one."""
+    """Returns samples per second and the peak of each rank or replica, for every strategy with two of them, and for one
+    device."""
     result = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -94,7 +96,7 @@ def side_by_side(steps):
             directory = folder / strategy
             rate = rondo_steps(strategy, directory, data, steps, "--model", "mlp", "--model-config", '{"hidden": [512, 512]}', "--optimizer", "sgd",
                                "--momentum", 0.9)
-            # A worker of servers takes a step of its own; all others take one together.
+            # Each worker of a server takes its own step; the ranks of all other strategies take one step together.
             alone = strategy in ("parameter_server", "grouped", "one_device")
             result.append({"strategy": strategy, "samples_per_s": rate * BATCH * (1 if alone else 2), "peaks": peaks_of(directory)})
             print(f"{strategy}: {result[-1]['samples_per_s']:.0f} samples/s, peaks {result[-1]['peaks']}", flush=True)
@@ -102,7 +104,7 @@ def side_by_side(steps):
 
 
 def peaks_of(directory):
-    """Peak bytes of each rank, or of each of its replicas; of a server's workers the chief's."""
+    """Returns the peak bytes of each rank, or of each of its replicas; for a server's workers those of the chief."""
     ranks = json.loads((directory / "memory.json").read_text())["ranks"]
     return [peak for rank in ranks for peak in rank.get("replica_peak_bytes", [rank["peak_bytes"]])]
 

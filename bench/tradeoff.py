@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What memory is worth when it goes into the schedule, and when it goes into keeping parameters.
+"""The value of memory that is used for the schedule, and of memory that is used for keeping parameters.
 
-Three planners get the same limits: one may only schedule (every unit zero3, gathers up to four slots ahead), one may only
-keep (zero3 or zero3_keep for each unit, gathers one slot ahead), one may do both. On real runs between two emulated hosts,
-and in the simulator for a GPT of 48 layers on 16 ranks at several rates of the link. Nothing is checkpointed. Writes the
-section of docs/planner/quality.md and its pictures. The real part needs root and about 8 minutes in which everything else on
-the machine rests; the synthetic part needs neither.
+Three planners have the same limits. One may only schedule (every unit zero3, gathers up to four slots ahead). One may
+only keep parameters (zero3 or zero3_keep for each unit, gathers one slot ahead). One may do both. They run on real
+hardware between two emulated hosts, and in the simulator for a GPT of 48 layers on 16 ranks at several rates of the
+link. Nothing is checkpointed. Writes the section of docs/planner/quality.md and its pictures. The real part needs root and
+about 8 minutes on an otherwise idle machine; the synthetic part does not.
 
   bench/tradeoff.py --json build/benchmarks/tradeoff.json
   bench/tradeoff.py --from build/benchmarks/tradeoff.json     only writes the section and the pictures
@@ -20,7 +20,7 @@ from charts import line_chart
 from harness import (MIB, REPOSITORY, bench_step, keep, kept, linked_hosts, make_plan, parser_of, profile_for_contest, rondo, rondo_json, say,
                      table, wrapped, write_section)
 
-# By name: what units may be, and how many slots ahead parameters may be gathered.
+# By name: allowed strategies of units, and the largest number of slots by which gathers may precede their use.
 PLANNERS = {"schedule": (["zero3"], 4), "keep": (["zero3", "zero3_keep"], 1), "both": (["zero3", "zero3_keep"], 4)}
 PREFETCH = [0, 1, 2, 4]
 RATES = {"80 GB/s": 80e9, "40 GB/s": 40e9, "20 GB/s": 20e9}
@@ -29,7 +29,8 @@ RANKS = 16
 
 
 def restricted(profile, strategies):
-    """The same profile in which units may only be so, and nothing is checkpointed. What no unit holds is kept."""
+    """Returns the profile with only these strategies and without checkpointing. The part outside units is always
+    kept."""
     result = json.loads(json.dumps(profile))
     for unit in result["units"]:
         fixed = "zero3" not in unit.get("strategies", ["zero3"])
@@ -40,7 +41,7 @@ def restricted(profile, strategies):
 
 
 def plans_at(profile, ranks, limits, folder, seconds, share=1.0):
-    """{planner: [plan or None for each limit]}"""
+    """Returns {planner: [plan or None for each limit]}."""
     plans = {}
     for name, (strategies, window) in PLANNERS.items():
         path = folder / f"{name}.json"
@@ -54,7 +55,7 @@ def plans_at(profile, ranks, limits, folder, seconds, share=1.0):
 
 
 def need_of(profile, ranks, strategy, folder, prefetch=1):
-    """Predicted peak of a uniform strategy."""
+    """Returns the predicted peak of a uniform strategy."""
     path = folder / "need.json"
     path.write_text(json.dumps(restricted(profile, [strategy])))
     answer = rondo_json("simulate", path, "--ranks", ranks, "--strategy", strategy, "--prefetch", prefetch)
@@ -62,7 +63,7 @@ def need_of(profile, ranks, strategy, folder, prefetch=1):
 
 
 def limits_of(profile, ranks, folder, count):
-    """Evenly from the least that zero3 needs to what keeping everything needs."""
+    """Returns evenly spaced limits from the smallest need of zero3 to the need of keeping everything."""
     least = make_plan(write(folder / "lean.json", restricted(profile, ["zero3"])), 1, folder / "least.json", 1,
                       "--prefetch-window", 1, ranks=ranks)["smallest_limit_bytes"]
     most = need_of(profile, ranks, "zero3_keep", folder)["peak_bytes"]
@@ -97,7 +98,7 @@ def real(arguments, folder):
     with linked_hosts(arguments.rate) as hosts:
         profile_for_contest(hosts, arguments.model, 4, written)
     profile = json.loads(written.read_text())
-    # Plans for 98 % of a limit keep it in practice, and all planners have the same.
+    # Plans for 98 % of a limit keep it in practice; all planners get the same.
     limits = limits_of(profile, 2, folder, arguments.real_limits + 1)[1:]
     plans = plans_at(profile, 2, limits, folder, arguments.plan_seconds, share=0.98)
     words = ["--model", arguments.model, "--rate", arguments.rate, "--rounds", arguments.rounds, "--steps", arguments.steps,
@@ -127,13 +128,13 @@ def known(values):
 
 
 def saved(values):
-    """What the last saves over the first that is there, as a share."""
+    """Returns the saving of the last known value over the first, as a share."""
     there = known(values)
     return 1 - there[-1] / there[0] if there else 0
 
 
 def hypotheses(result):
-    """[(what was expected, what came out)] of the parts that were measured."""
+    """Returns [(expectation, result)] of the measured parts."""
     found = []
     series = result.get("synthetic", [])
     if series:
@@ -227,7 +228,7 @@ def main():
                 result["synthetic"] = synthetic(arguments, pathlib.Path(folder))
             if arguments.only != "synthetic":
                 result["real"] = real(arguments, pathlib.Path(folder))
-    result = json.loads(json.dumps(result))  # keys as files have them
+    result = json.loads(json.dumps(result))  # with the keys that files have
     keep(arguments.json, result)
     print("\n".join(page(result)))
     if not arguments.no_docs:

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""What a training costs beside computing: checkpoints, the Trainer's own time, reading samples. Writes their section of docs/benchmarks.md.
+"""The overhead of training besides computing: checkpoints, the Trainer, reading samples. Writes its section of
+docs/benchmarks.md.
 
     bench/training_costs.py [--parts checkpoint trainer loader] [--docs] [--json FILE]
 
-Each part is one run of `rondo bench` or `rondo bench-dev` with its peers in it. RONDO_PYTHON names the Python of the peers, such as one with torchvision for
-the loader. Parts that are not asked for keep what the file of --json has of them.
+Each part is one run of `rondo bench` or `rondo bench-dev` with its peers. RONDO_PYTHON is the peers' Python, such as
+one with torchvision for the loader. Parts that are not requested keep their results in the file of --json.
 """
 import datetime
 import os
 
 from harness import keep, kept, machine, parser_of, rondo_json, table, value_text, write_section
 
-# Words behind `rondo`, and variables that are added to the environment.
+# Words after `rondo`, and additional environment variables.
 PARTS = {
     "checkpoint": (["bench", "checkpoint", "--peers", "--runs", "8"], {}),
-    # OpenMP's threads fall asleep while callbacks work: docs/cli.md.
+    # OpenMP's threads must sleep while callbacks work: docs/cli.md.
     "trainer": (["bench-dev", "trainer"], {"OMP_NUM_THREADS": "1"}),
     "loader": (["bench-dev", "loader", "--peers"], {}),
 }

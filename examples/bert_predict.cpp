@@ -1,8 +1,8 @@
-// BERT on texts, in a C++ program without Python: a Hugging Face folder (config.json, vocab.txt,
-// model.safetensors) in, one JSON object a line out.
+// BERT on texts in C++, without Python. Reads a Hugging Face folder (config.json, vocab.txt,
+// model.safetensors) and writes one JSON object per line of input.
 //   echo "a fine film" | build/release/bin/examples/bert_predict FOLDER classify
 //   echo "a [MASK] film" | build/release/bin/examples/bert_predict FOLDER mlm
-// A tab in a line separates two texts. classify gives the logits of the classes, mlm those of the vocabulary
+// A tab in a line separates two texts. classify prints the logits of the classes, mlm those of the vocabulary
 // for each [MASK].
 #include <torch/types.h>
 #include <torch/utils.h>

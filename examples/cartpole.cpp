@@ -1,6 +1,6 @@
-// Reinforcement learning: every rank plays episodes of CartPole of its own (an actor), all learn one policy.
-// A cart on a track is pushed left or right so that the pole on it does not fall; each step that it stands is
-// worth 1. REINFORCE with the mean return as its baseline and the returns' deviation as its unit.
+// Reinforcement learning: every rank is an actor that plays its own episodes of CartPole, and all train one
+// policy. A cart on a track is pushed left or right so that the pole on it does not fall; each step that it
+// stands has the reward 1. REINFORCE, with returns normalized by their mean and deviation.
 //   rondo run -n 2 build/release/bin/examples/cartpole
 #include <torch/nn.h>
 #include <torch/optim/adam.h>
@@ -21,14 +21,14 @@ namespace {
 
 constexpr int kEpisodes = 16, kLongest = 200;
 
-// As Barto, Sutton and Anderson described it (1983), integrated in steps of 20 ms.
+// The dynamics of Barto, Sutton and Anderson (1983), integrated in steps of 20 ms.
 class CartPole {
  public:
   explicit CartPole(at::Generator& generator) {
     const at::Tensor start = torch::rand({4}, generator) * 0.1 - 0.05;
     for (int i = 0; i < 4; ++i) state_[static_cast<std::size_t>(i)] = start[i].item<float>();
   }
-  // Position, speed, angle, angular speed.
+  // Returns position, speed, angle, angular speed.
   const std::array<float, 4>& state() const { return state_; }
   bool is_over() const { return std::abs(state_[0]) > 2.4F || std::abs(state_[2]) > 0.2095F; }
 
@@ -51,7 +51,7 @@ class CartPole {
   std::array<float, 4> state_{};
 };
 
-// What this rank's actors saw, did and got for it from there on.
+// States, actions and returns of this rank's actors.
 struct Experience {
   at::Tensor states, actions, returns;
   double mean_length = 0;
@@ -83,7 +83,7 @@ Experience play(torch::nn::Sequential& policy, at::Generator& generator) {
     }
     playing = standing;
   }
-  // Each step is worth 1, and later ones a little less: what was still to come.
+  // The return of a state: the discounted sum of the rewards that follow.
   std::vector<float> returns;
   for (const auto& [game, time] : moments)
     returns.push_back((1 - std::pow(0.98F, static_cast<float>(lengths[game] - time))) / 0.02F);
@@ -103,7 +103,7 @@ int main() {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(100 + context.rank()));
   for (int iteration = 1; iteration <= 40; ++iteration) {
     const Experience experience = play(policy, generator);
-    // Mean and deviation are those of all ranks' actors.
+    // Normalizes with the mean and deviation over all ranks' actors.
     at::Tensor sums = torch::stack({experience.returns.sum(), experience.returns.square().sum(),
                                     torch::tensor(static_cast<float>(experience.returns.numel())),
                                     torch::tensor(static_cast<float>(experience.mean_length))})

@@ -1,4 +1,4 @@
-// Two replicas in one process compute with one copy of the variables; one optimizer changes them.
+// Two replicas in one process compute with one copy of the variables; one optimizer updates them.
 //   build/release/bin/examples/central_storage
 #include <iostream>
 

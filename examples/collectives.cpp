@@ -1,4 +1,4 @@
-// Communication for users: collectives on tensors, sub-groups, and objects between ranks.
+// Collectives on tensors, sub-groups, and objects between ranks.
 //   rondo run -n 3 build/release/bin/examples/collectives
 #include <torch/torch.h>
 
@@ -17,7 +17,7 @@ int main() {
   at::Tensor weights = rank == 0 ? torch::arange(4.0) : torch::empty({4});
   rondo::broadcast(weights, world, /*root=*/0);
 
-  // Two sub-groups side by side: even and odd ranks. Every rank makes both calls; each is a member of one.
+  // Two sub-groups: even and odd ranks. Every rank makes both calls; each is a member of one group.
   std::vector<int> even, odd;
   for (int r = 0; r < size; ++r) (r % 2 == 0 ? even : odd).push_back(r);
   const rondo::Group evens = context.new_group(even);
@@ -26,7 +26,7 @@ int main() {
   at::Tensor members = torch::ones({1});
   rondo::all_reduce(members, mine);
 
-  // Anything JSON can hold, of another size on every rank.
+  // Objects are JSON values; their sizes may differ between ranks.
   const auto reports = rondo::gather_object(
       {{"rank", rank}, {"host", context.host()}, {"group_size", members.item<int>()}}, world, /*root=*/0);
   if (rank == 0) {

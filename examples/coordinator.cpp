@@ -1,4 +1,4 @@
-// A search for a learning rate: the chief schedules one training a rate, workers call them, whoever is free.
+// A search for a learning rate: the chief schedules one training per rate on the next free worker.
 //   build/release/bin/rondo run --workers 3 -- build/release/bin/examples/coordinator
 #include <array>
 #include <iostream>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Trains the small model with a learning rate; returns its last loss. Both travel as texts.
+// Trains the small model with a learning rate; returns its last loss. Argument and result are texts.
 std::string train(const std::string& learning_rate) {
   constexpr std::array<std::int64_t, 8> samples = {0, 1, 2, 3, 4, 5, 6, 7};
   const rondo::Batch batch = small_task::data()->get(samples);  // also seeds the model's weights

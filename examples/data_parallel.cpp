@@ -1,5 +1,5 @@
 // PyTorch's DataParallel: a loop of one process, whose forward divides the batch among two replicas and
-// gathers what they give. The first replica has the model, the gradients, the outputs and the optimizer.
+// gathers their outputs. The first replica has the model, the gradients, the outputs and the optimizer.
 //   build/release/bin/examples/data_parallel
 #include <iostream>
 
@@ -17,7 +17,7 @@ int main() {
   const auto step = [&](const rondo::Batch& batch) {  // called once, with all 32 samples
     training->prepared().begin_step({.samples = batch.samples});
     const at::Tensor outputs =
-        training->forward(batch).front();  // of both replicas, in the order of the samples
+        training->forward(batch).front();  // outputs of both replicas, in the order of the samples
     const at::Tensor loss = torch::cross_entropy_loss(outputs, batch.target());
     training->optimizer().zero_grad();
     loss.backward();

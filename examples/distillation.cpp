@@ -1,5 +1,5 @@
-// Distillation: a small BERT learns from what a larger one says about texts without labels (Hinton, Vinyals
-// and Dean, "Distilling the knowledge in a neural network", 2015), data-parallel.
+// Distillation: a small BERT learns from a larger one's outputs for unlabelled texts (Hinton, Vinyals and
+// Dean, "Distilling the knowledge in a neural network", 2015), data-parallel.
 //   rondo run -n 2 build/release/bin/examples/distillation
 #include <torch/autograd.h>
 #include <torch/optim/adamw.h>
@@ -18,11 +18,11 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 40, kLength = 12, kBatch = 16;
 
-// Stands in for text: a sample's class says whether more of its tokens are from the upper half of the
-// vocabulary or from the lower.
+// Synthetic texts. A sample's class says whether most of its tokens are from the upper or the lower half of
+// the vocabulary.
 struct Texts {
   at::Tensor input;   // [samples, 3, length]: tokens, token types, mask
-  at::Tensor labels;  // which the student does not see
+  at::Tensor labels;  // hidden from the student
 };
 
 Texts make_texts(std::int64_t samples) {
@@ -43,8 +43,8 @@ rondo::Model make_bert(std::int64_t layers, std::int64_t width) {
                                     {"classifier_dropout", 0.0}});
 }
 
-// Kullback-Leibler divergence of the student's from the teacher's probabilities, both softened by the
-// temperature. Its square keeps gradients as large as those of hard labels.
+// Returns the Kullback-Leibler divergence of the student's from the teacher's probabilities, both softened by
+// the temperature. The factor temperature^2 keeps gradients as large as those of hard labels.
 at::Tensor soft_target_loss(const at::Tensor& student, const at::Tensor& teacher, double temperature) {
   return at::kl_div((student / temperature).log_softmax(-1), (teacher / temperature).log_softmax(-1),
                     at::Reduction::Sum, /*log_target=*/true) *
@@ -63,7 +63,7 @@ void train(const rondo::Model& model, const rondo::Context& context, int steps,
   }
 }
 
-// Part of 512 texts of each rank that `model` classifies as they are.
+// Returns the fraction of 512 texts per rank that `model` classifies correctly.
 double accuracy(const rondo::Model& model, const rondo::Context& context) {
   const torch::NoGradGuard no_gradients;
   const Texts texts = make_texts(512);

@@ -1,4 +1,4 @@
-// A layer of experts spread over the ranks: tokens travel to the experts that the router chose for them.
+// A layer of experts spread over the ranks: tokens are sent to the experts that the router chose for them.
 //   rondo run -n 2 build/release/bin/examples/experts
 #include <iostream>
 
@@ -16,7 +16,7 @@ struct Classifier : torch::nn::Module {
     register_module("experts", experts);
     register_module("output", output);
   }
-  // Here each sample is one token.
+  // Each sample is one token here.
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor hidden = torch::relu(input(x));
     return output(hidden + experts(hidden));

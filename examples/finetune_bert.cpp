@@ -23,7 +23,7 @@ rondo::Model pretrained(const std::string& folder, const rondo::DatasetInfo& dat
   nlohmann::json config =
       rondo::bert_model_config(rondo::bert_config_from(nlohmann::json::parse(file), folder + "/config.json"));
   config["classes"] = data.classes;
-  torch::manual_seed(0);  // the classifier starts with these numbers on any number of processes
+  torch::manual_seed(0);  // the classifier's initial weights are equal on any number of processes
   rondo::Model model = rondo::make_model("bert", config);
   rondo::load_pretrained(
       folder + "/model.safetensors", rondo::named_tensors(*model.module),

@@ -1,4 +1,4 @@
-// A GAN: two models and two optimizers in one loop. The generator learns to draw from a normal distribution
+// A GAN: two models and two optimizers in one loop. The generator learns to sample from a normal distribution
 // of mean 3.
 //   rondo run -n 2 build/release/bin/examples/gan
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ torch::nn::Sequential make_network(int inputs) {
                                torch::nn::Linear(32, 1));
 }
 
-// How well `logits` tell that their samples are real (or are not).
+// Returns the loss of `logits` for samples that are real (or are not).
 at::Tensor verdict_loss(const at::Tensor& logits, bool real) {
   return torch::binary_cross_entropy_with_logits(logits, torch::full_like(logits, real ? 1.0 : 0.0));
 }
@@ -35,7 +35,7 @@ int main() {
 
   constexpr int kSamples = 64, kSteps = 600;
   for (int step = 1; step <= kSteps; ++step) {
-    // The discriminator learns; the generator only supplies samples.
+    // Trains the discriminator; the generator only provides samples.
     const at::Tensor real = torch::randn({kSamples, 1}) + 3.0;
     const at::Tensor fake = generator->forward(torch::randn({kSamples, 4})).detach();
     discriminator_optimizer.zero_grad();
@@ -44,8 +44,8 @@ int main() {
         .backward();
     discriminator_optimizer.step();
 
-    // The generator learns through the discriminator, whose gradients of this pass nobody needs: they stay
-    // local.
+    // Trains the generator through the discriminator. The discriminator's gradients of this pass are not
+    // needed, so they stay local.
     const rondo::NoSync discriminator_stays_local = discriminator_ddp.no_sync();
     generator_optimizer.zero_grad();
     const at::Tensor sample = generator_ddp.forward(generator, torch::randn({kSamples, 4}));

@@ -1,4 +1,4 @@
-// Two models under the strategy of a name: the GAN of gan.cpp, whose layers, gradients and optimizers are
+// Two models under a strategy chosen by name: the GAN of gan.cpp, with layers, gradients and optimizers
 // divided among the ranks.
 //   rondo run -n 2 build/release/bin/examples/gan_strategy zero3
 #include <torch/torch.h>
@@ -19,7 +19,7 @@ torch::nn::Sequential make_network(int inputs) {
   return network;
 }
 
-// How well `logits` tell that their samples are real (or are not).
+// Returns the loss of `logits` for samples that are real (or are not).
 at::Tensor verdict_loss(const at::Tensor& logits, bool real) {
   return torch::binary_cross_entropy_with_logits(logits, torch::full_like(logits, real ? 1.0 : 0.0));
 }
@@ -41,12 +41,12 @@ int main(int argc, char** argv) {
 
   constexpr int kSamples = 64, kSteps = 600;
   for (int step = 1; step <= kSteps; ++step) {
-    // The generator supplies samples, without gradients.
+    // The generator provides samples, without gradients.
     prepared_generator->begin_step({.samples = kSamples, .discard_gradients = true});
     const at::Tensor fake = generator->forward(torch::randn({kSamples, 4})).detach();
     prepared_generator->finish_backward();
 
-    // The discriminator learns.
+    // Trains the discriminator.
     const at::Tensor real = torch::randn({kSamples, 1}) + 3.0;
     discriminator_optimizer.zero_grad();
     prepared_discriminator->begin_step({.samples = kSamples});
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     prepared_discriminator->finish_backward();
     prepared_discriminator->step(discriminator_optimizer);
 
-    // The generator learns through the discriminator, whose gradients of this pass nobody wants.
+    // Trains the generator through the discriminator, whose gradients of this pass are discarded.
     generator_optimizer.zero_grad();
     prepared_generator->begin_step({.samples = kSamples});
     prepared_discriminator->begin_step({.samples = kSamples, .discard_gradients = true});

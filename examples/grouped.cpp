@@ -1,4 +1,4 @@
-// Groups of two ranks: each group computes together, groups meet at a server only.
+// Groups of two ranks: the ranks of a group compute together, and groups exchange data through a server only.
 //   rondo run --ps 1 --workers 4 build/release/bin/examples/grouped
 #include <iostream>
 
@@ -18,11 +18,11 @@ int main() {
   rondo::Trainer trainer(*strategy, small_task::model);
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
-  trainer.fit(data, {.epochs = 6, .batch_size = 8});                           // 8 a rank
+  trainer.fit(data, {.epochs = 6, .batch_size = 8});                           // 8 per rank
   const bool is_chief = strategy->input_shard().index < context.world_size();  // the first group
   if (!is_chief) return 0;
   strategy->wait_for_others();
-  const double loss = trainer.evaluate(*data).at("loss");  // by the ranks of the first group
+  const double loss = trainer.evaluate(*data).at("loss");  // computed by the ranks of the first group
   if (context.rank() == 0)
     std::cout << "ranks of a group " << context.world_size() << " evaluated loss " << loss << "\n";
   return 0;

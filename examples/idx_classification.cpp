@@ -1,5 +1,5 @@
-// Classification of images in MNIST's files (IDX): the folder has train-images-idx3-ubyte and
-// train-labels-idx1-ubyte, and may have the two t10k files, on which the network is then judged.
+// Classification of images in MNIST's file format (IDX). The folder has train-images-idx3-ubyte and
+// train-labels-idx1-ubyte, and optionally the two t10k files for evaluation.
 //   rondo run -n 2 build/release/bin/examples/idx_classification FOLDER
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   try {
     const rondo::Context context = rondo::init();
     const auto strategy = rondo::all_strategies().make("ddp", context);
-    // A folder without t10k files gives a tenth of its images to be judged on.
+    // Without t10k files a tenth of the images is used for evaluation.
     const rondo::OpenedData data = rondo::open_data("idx", argv[1], {.validation_fraction = 0.1});
     const rondo::DatasetInfo& info = data.train->info();
     torch::manual_seed(1);
@@ -34,7 +34,8 @@ int main(int argc, char** argv) {
                     {rondo::loss_metric(), rondo::accuracy_metric()});
     for (int epoch = 1; epoch <= 3; ++epoch) {
       trainer.fit(data.train, {.epochs = epoch, .batch_size = 32 / context.world_size()});
-      // Over all ranks, each image once, also where their number does not divide evenly.
+      // Evaluates over all ranks, each image exactly once, even if their number is not divisible by the
+      // ranks.
       const auto figures = trainer.evaluate(*data.validation);
       if (context.rank() == 0)
         std::cout << "epoch " << epoch << " loss " << figures.at("loss") << " accuracy "

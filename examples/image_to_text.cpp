@@ -1,6 +1,6 @@
-// Reading numbers off pictures, as Donut reads documents, with the smallest encoder-decoder: an encoder of
-// patches of the image, a decoder that writes one token after the other and looks at the image for it. No
-// text recognition in between.
+// Reads numbers in images, as Donut reads documents, with a minimal encoder-decoder. The encoder takes
+// patches of the image. The decoder attends to the image and writes one token after the other. There is no
+// separate text recognition.
 //   rondo run -n 2 build/release/bin/examples/image_to_text
 #include <torch/nn.h>
 #include <torch/types.h>
@@ -18,7 +18,7 @@
 namespace {
 
 constexpr std::int64_t kDigits = 3, kHeight = 8, kWidth = 8 * kDigits;
-constexpr std::int64_t kFeatures = 32;  // of a patch, and of a token
+constexpr std::int64_t kFeatures = 32;  // per patch and per token
 constexpr std::int64_t kBegin = 10, kEnd = 11, kTokens = 12;
 
 struct DonutImpl : torch::nn::Module {
@@ -36,8 +36,8 @@ struct DonutImpl : torch::nn::Module {
         TransformerDecoderLayer(TransformerDecoderLayerOptions(kFeatures, 4).dim_feedforward(64).dropout(0)));
     head = register_module("head", rondo::nn::Linear(kFeatures, kTokens));
   }
-  // image [samples, 1, height, width], tokens so far [samples, length]; gives logits [samples, length,
-  // tokens].
+  // Takes image [samples, 1, height, width] and tokens so far [samples, length]; returns logits [samples,
+  // length, tokens].
   at::Tensor forward(const at::Tensor& image, const at::Tensor& tokens) {
     const at::Tensor seen = encoder(patches(image).flatten(2).permute({2, 0, 1}) + places);
     const std::int64_t length = tokens.size(1);
@@ -53,7 +53,7 @@ struct DonutImpl : torch::nn::Module {
   rondo::nn::Linear head{nullptr};
 };
 
-// Digits as pocket calculators draw them: top, upper left, upper right, middle, lower left, lower right,
+// Segments of digits on a pocket calculator: top, upper left, upper right, middle, lower left, lower right,
 // bottom.
 constexpr std::array<const char*, 10> kSegments = {"1110111", "0010010", "1011101", "1011011", "0111010",
                                                    "1101011", "1101111", "1010010", "1111111", "1111011"};
@@ -87,7 +87,7 @@ Pictures pictures(std::int64_t count, std::uint64_t seed) {
   return {images, digits};
 }
 
-// In training the decoder is given the text up to each place, and is to write what comes next.
+// In training the decoder gets the text up to each position and predicts the next token.
 std::shared_ptr<const rondo::Dataset> sentences(const Pictures& from) {
   const std::int64_t count = from.images.size(0);
   const at::Tensor begin = torch::full({count, 1}, kBegin), end = torch::full({count, 1}, kEnd);
@@ -95,7 +95,7 @@ std::shared_ptr<const rondo::Dataset> sentences(const Pictures& from) {
                                                 rondo::Tensors{at::cat({from.digits, end}, 1)}, kTokens);
 }
 
-// Writes the likeliest token after what it has written so far.
+// Appends the most likely token repeatedly.
 at::Tensor read(DonutImpl& model, const at::Tensor& images) {
   const torch::NoGradGuard no_gradients;
   at::Tensor text = torch::full({images.size(0), 1}, kBegin);

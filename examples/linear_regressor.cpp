@@ -1,11 +1,11 @@
-// The Estimator pattern, as small as it gets: a linear regressor on feature columns of a table of flats, and
-// train_and_evaluate(). Every process of a job runs this program; an evaluator judges the checkpoints
+// A minimal Estimator pattern: a linear regressor on feature columns of a table of flats, and
+// train_and_evaluate(). Every process of a job runs this program; an evaluator evaluates the checkpoints
 // meanwhile.
 //
 //   rondo run -n 2 --evaluator build/release/bin/examples/linear_regressor RUN_DIRECTORY [STRATEGY
 //   [EVALUATION]]
 //
-// EVALUATION is the strategy of the evaluator and what it is told: one_device, mirrored:replicas=2.
+// EVALUATION is the evaluator's strategy with its options: one_device, mirrored:replicas=2.
 #include <torch/nn.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -27,7 +27,7 @@ struct Flat {
   std::string town;
 };
 
-// A feature column gives some numbers of a row of the table.
+// A feature column converts a row of the table to numbers.
 struct FeatureColumn {
   std::int64_t width = 1;
   std::function<void(const Flat&, float* numbers)> fill;
@@ -38,14 +38,14 @@ FeatureColumn numeric(double Flat::*field, double mean, double deviation) {
           [=](const Flat& flat, float* out) { *out = static_cast<float>((flat.*field - mean) / deviation); }};
 }
 
-// 1 at the bucket that the number lies in.
+// One-hot encoding of the number's bucket.
 FeatureColumn bucketized(double Flat::*field, const std::vector<double>& boundaries) {
   return {static_cast<std::int64_t>(boundaries.size()) + 1, [=](const Flat& flat, float* out) {
             out[std::upper_bound(boundaries.begin(), boundaries.end(), flat.*field) - boundaries.begin()] = 1;
           }};
 }
 
-// 1 at the word's place.
+// One-hot encoding of the word's index.
 FeatureColumn categorical(std::string Flat::*field, const std::vector<std::string>& words) {
   return {static_cast<std::int64_t>(words.size()), [=](const Flat& flat, float* out) {
             const auto word = std::find(words.begin(), words.end(), flat.*field);
@@ -67,14 +67,14 @@ std::int64_t width() {
   return sum;
 }
 
-// The rent in hundreds that the model is to find: 0.1 a square metre and what age and town are worth.
+// Returns the true rent in hundreds: 0.1 per square metre plus terms for age and town.
 double rent(const Flat& flat) {
   const double of_town[] = {0, 6, 3};
   const auto town = std::find(kTowns.begin(), kTowns.end(), flat.town) - kTowns.begin();
   return 0.1 * flat.area + (flat.built < 1950 ? 4 : flat.built < 1990 ? 0 : 2) + of_town[town];
 }
 
-// An input function: called once on each worker, which reads its part of every batch.
+// An input function: each worker calls it once and reads its part of every batch.
 std::shared_ptr<const rondo::Dataset> flats(std::int64_t rows, std::uint64_t seed) {
   const auto generator = at::detail::createCPUGenerator(seed);
   const at::Tensor draws = torch::rand({rows, 3}, generator);

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   const rondo::Context world = rondo::init();
   const int stages = world.world_size() > 1 ? 2 : 1;
   const rondo::Context context = world.mesh({{"pipeline", stages}, {"data", world.world_size() / stages}});
-  // The strategy along "data" sees the ranks that have the same stage as this one.
+  // The strategy along "data" has the ranks with the same stage as this one.
   const auto strategy =
       rondo::strategy_on_mesh(rondo::all_strategies(), argc > 1 ? argv[1] : "ddp", context,
                               [](const std::string& name) -> rondo::OptionValues {

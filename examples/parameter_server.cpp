@@ -1,4 +1,4 @@
-// A server holds the model; workers pull it and push gradients, at their own pace. Every process runs this
+// A server holds the model; workers pull it and push gradients asynchronously. Every process runs this
 // program and finds its role in TF_CONFIG.
 //   rondo run --ps 1 --workers 2 build/release/bin/examples/parameter_server
 #include <iostream>
@@ -12,7 +12,7 @@
 int main() {
   const auto cluster = rondo::env::read_cluster(rondo::env::process_environment());
   if (cluster && cluster->is_server) {
-    rondo::server::run_task(*cluster);  // until the workers have finished
+    rondo::server::run_task(*cluster);  // returns when the workers have finished
     return 0;
   }
   const rondo::Context context = rondo::init({.init_method = "alone"});
@@ -20,7 +20,7 @@ int main() {
   rondo::Trainer trainer(*strategy, small_task::model);
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
-  trainer.fit(data, {.epochs = 6, .batch_size = 16});  // 16 a worker
+  trainer.fit(data, {.epochs = 6, .batch_size = 16});  // 16 per worker
   if (strategy->input_shard().index != 0) return 0;    // not the chief
   strategy->wait_for_others();
   std::cout << "evaluated loss " << trainer.evaluate(*data).at("loss") << "\n";

@@ -1,6 +1,6 @@
-// A physics-informed network: u'' = -pi^2 sin(pi x) on [0, 1] with u(0) = u(1) = 0, whose solution is sin(pi
-// x). The loss has second derivatives of the network. Each rank has points of its own. Adam begins, and
-// LBFGS, which looks at the loss of all ranks, goes on where the strategy leaves every rank the whole model.
+// A physics-informed network: u'' = -pi^2 sin(pi x) on [0, 1] with u(0) = u(1) = 0; the solution is sin(pi
+// x). The loss has second derivatives of the network. Each rank has its own points. Training begins with
+// Adam. If the strategy keeps the full model on every rank, LBFGS with the loss of all ranks follows.
 //   rondo run -n 2 build/release/bin/examples/pinn ddp
 #include <torch/torch.h>
 
@@ -21,7 +21,7 @@ at::Tensor derivative(const at::Tensor& value, const at::Tensor& x) {
   return torch::autograd::grad({value.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
 }
 
-// Mean square of what is left of the equation at `points` and of the conditions at both ends.
+// Returns the mean square of the equation's residual at `points` and of the boundary conditions' residuals.
 at::Tensor residual_loss(torch::nn::Sequential& network, const at::Tensor& points) {
   at::Tensor x = points.clone().set_requires_grad(true);
   const at::Tensor left =
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   network->to(at::kDouble);
   rondo::wrap_units(*network, rondo::wrap_all());
   const auto prepared = strategy->prepare(network.ptr());
-  // Each of n ranks takes every n-th point of the global set.
+  // Rank r of n takes every n-th point of the global set.
   constexpr int kPoints = 64;
   const at::Tensor all_points = torch::linspace(0, 1, kPoints, at::kDouble).view({-1, 1});
   const at::Tensor points = all_points.slice(0, context.rank(), kPoints, context.world_size());

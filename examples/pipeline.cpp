@@ -1,4 +1,4 @@
-// A torch::nn::Sequential cut into stages, one a rank: micro-batches go through them by a schedule.
+// A torch::nn::Sequential cut into stages, one per rank; micro-batches pass through them by a schedule.
 //   rondo run -n 2 build/release/bin/examples/pipeline zb_h1
 #include <iostream>
 
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   rondo::Trainer trainer(*strategy, small_task::model);
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
-  trainer.fit(data, {.epochs = 5, .batch_size = 32});  // 32 through all stages
+  trainer.fit(data, {.epochs = 5, .batch_size = 32});  // 32 through all stages together
   const double loss = trainer.evaluate(*data).at("loss");
   if (context.rank() == 0) std::cout << "evaluated loss " << loss << "\n";
   return 0;

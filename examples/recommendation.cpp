@@ -1,5 +1,5 @@
-// A recommender: users and items are rows of two large tables, and a step touches few of them. Their
-// gradients are sparse, and travel by rows.
+// A recommender: users and items are rows of two large tables, and a step uses few of them. Their gradients
+// are sparse and are reduced by rows.
 //   rondo run -n 2 build/release/bin/examples/recommendation
 #include <torch/nn.h>
 #include <torch/types.h>
@@ -36,7 +36,7 @@ struct RecommenderImpl : torch::nn::Module {
   torch::nn::Linear head{nullptr};
 };
 
-// Who likes what: user and item are of five kinds, and like meets like.
+// Users and items are of five kinds; a user likes items of the same kind.
 std::shared_ptr<const rondo::Dataset> likes(std::int64_t pairs) {
   const at::Tensor user = torch::randint(kUsers, {pairs}), item = torch::randint(kItems, {pairs});
   return std::make_shared<rondo::TensorDataset>(rondo::Tensors{user, item},

@@ -1,7 +1,7 @@
-// ResNet-18 or ResNet-50 on a folder of images (JPEG or PNG, a folder for each class), with its batch norms
-// over all ranks.
+// ResNet-18 or ResNet-50 on a folder of images (JPEG or PNG, one folder per class), with batch norms
+// synchronized over all ranks.
 //   rondo run -n 2 build/release/bin/examples/resnet IMAGES [WIDTH [18|50]]
-// WIDTH 64, the default, is the published network; its first layers are those for small images.
+// WIDTH 64, the default, is the published network, except for first layers for small images.
 #include <torch/nn.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -25,10 +25,10 @@ torch::nn::Conv2d convolution(std::int64_t from, std::int64_t to, std::int64_t s
       torch::nn::Conv2dOptions(from, to, size).stride(stride).padding(size / 2).bias(false));
 }
 
-// How many blocks each of the four stages has, and of what kind they are.
+// The number of blocks in each of the four stages, and their kind.
 struct Depth {
   std::array<int, 4> blocks;
-  bool narrow;  // 1x1, 3x3, 1x1 with a quarter of the channels inside, in place of 3x3 twice
+  bool narrow;  // bottleneck blocks (1x1, 3x3, 1x1 with a quarter of the channels inside) instead of two 3x3
 };
 
 Depth depth(const std::string& layers) {
@@ -37,7 +37,7 @@ Depth depth(const std::string& layers) {
   throw std::invalid_argument("'" + layers + "' layers, expected 18 or 50");
 }
 
-// What a block adds to its input.
+// Returns a block's residual branch.
 torch::nn::Sequential addition(std::int64_t from, std::int64_t to, std::int64_t stride, bool narrow) {
   using torch::nn::ReLU;
   if (!narrow)
@@ -52,8 +52,8 @@ torch::nn::Sequential addition(std::int64_t from, std::int64_t to, std::int64_t 
 struct BlockImpl : torch::nn::Module {
   BlockImpl(std::int64_t from, std::int64_t to, std::int64_t stride, bool narrow)
       : added(register_module("added", addition(from, to, stride, narrow))) {
-    // A block begins as its shortcut alone: so a deep net does not diverge in its first steps (Goyal et al.,
-    // "Accurate, Large Minibatch SGD", 2017).
+    // A block starts as its shortcut alone, so that a deep net does not diverge in its first steps (Goyal et
+    // al., "Accurate, Large Minibatch SGD", 2017).
     torch::nn::init::zeros_(added->ptr(added->size() - 1)->as<rondo::SyncBatchNorm>()->weight);
     if (from == to && stride == 1) return;
     shortcut = register_module(

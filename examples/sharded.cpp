@@ -1,8 +1,8 @@
-// A model whose layers are units, trained under the strategy of that name, and its weights in the end:
+// Trains a model whose layers are units under a strategy chosen by name, and prints its weights at the end:
 //
 //   rondo run -n 2 build/release/bin/examples/sharded zero3
 //
-// What is marked "rondo" is what sharding asks of a plain libtorch loop.
+// The lines marked "rondo" are the changes to a plain libtorch loop for sharding.
 #include <torch/nn.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-// What the examples of strategies train: which of eight numbers is the largest.
+// The task of the strategies' examples: find the largest of eight numbers.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,7 +16,7 @@ inline std::shared_ptr<const rondo::Dataset> data() {
   return std::make_shared<rondo::TensorDataset>(rondo::Tensors{inputs}, rondo::Tensors{inputs.argmax(1)}, 8);
 }
 
-// A new model at each call: strategies with several replicas call it for each of them.
+// Returns a new model at each call: strategies with several replicas call it for each replica.
 inline rondo::Model model() {
   const auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(8, 64), torch::nn::ReLU(),
                                                                   torch::nn::Linear(64, 8));

@@ -1,9 +1,9 @@
-// A perceptron of one's own, divided among the ranks by patterns of its layers' names:
+// A custom perceptron, divided among the ranks by patterns of its layers' names:
 //
 //   rondo run -n 2 build/release/bin/examples/tensor
 //
-// What is marked "rondo" is what tensor parallelism asks of a plain libtorch loop. Every rank computes all
-// samples, each with its part of the layers.
+// The lines marked "rondo" are the changes to a plain libtorch loop for tensor parallelism. Every rank
+// computes all samples with its part of the layers.
 #include <torch/nn.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-// Images from a torch::data loader, a learning-rate scheduler, and an evaluation in which every sample counts
+// Images from a torch::data loader, a learning-rate scheduler, and an evaluation that counts each sample
 // once.
 //   rondo run -n 2 build/release/bin/examples/torch_data
 #include <torch/torch.h>
@@ -13,8 +13,8 @@
 
 namespace {
 
-// Stands in for MNIST so that nothing has to be downloaded: noise with one bright band of rows for each
-// class. Any torch::data set will do in its place, torch::data::datasets::MNIST("/path") for one.
+// A synthetic replacement for MNIST that needs no download: noise with one bright band of rows per class. Any
+// torch::data set works in its place, such as torch::data::datasets::MNIST("/path").
 class Bands : public torch::data::Dataset<Bands> {
  public:
   explicit Bands(std::size_t size) : size_(size) {}
@@ -36,7 +36,7 @@ auto make_loader(std::size_t samples, std::shared_ptr<rondo::Sampler> sampler) {
                                        torch::data::DataLoaderOptions(16));
 }
 
-// Accuracy over all samples on all ranks; ranks may have different numbers of them.
+// Returns the accuracy over all samples on all ranks; numbers of samples may differ between ranks.
 double evaluate(rondo::Convnet& model, const rondo::Context& context) {
   constexpr std::size_t kSamples = 101;
   const torch::NoGradGuard no_gradients;

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
     const at::Tensor input = torch::randn({32, 4});
     const at::Tensor target = input.abs().sum(1, /*keepdim=*/true);
     optimizer.zero_grad();
-    ddp.before_forward();  // what ddp.forward() does first with a C++ module
+    ddp.before_forward();  // ddp.forward() calls it for a C++ module
     const at::Tensor loss = torch::mse_loss(model.forward({input}).toTensor(), target);
     loss.backward();
     optimizer.step();

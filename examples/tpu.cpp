@@ -1,4 +1,4 @@
-// Four ranks as a torus of 2 x 2: gradients travel along its columns and rows. On a slice of TPU hosts each
+// Four ranks as a 2 x 2 torus: gradients are reduced along its columns and rows. On a slice of TPU hosts each
 // host runs the program, which finds its place in TPU_WORKER_ID and TPU_WORKER_HOSTNAMES.
 //   rondo run -n 4 build/release/bin/examples/tpu
 #include <iostream>
@@ -14,7 +14,7 @@ int main() {
   rondo::Trainer trainer(*strategy, small_task::model);
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
-  trainer.fit(data, {.epochs = 4, .batch_size = 8});  // 8 a rank
+  trainer.fit(data, {.epochs = 4, .batch_size = 8});  // 8 per rank
   const double loss = trainer.evaluate(*data).at("loss");
   if (context.rank() == 0)
     std::cout << "replicas " << strategy->num_replicas_in_sync() << " evaluated loss " << loss << "\n";

@@ -1,4 +1,4 @@
 #pragma once
 
-// Plans for a loop of one's own.
+// Plans for a custom training loop.
 #include "rondo/profile/plan_for.h"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Builds a configured folder and shows how far it is and how long it will take:  scripts/build.py FOLDER [TARGET...]
+"""Builds a configured folder and shows its progress and the remaining time:  scripts/build.py FOLDER [TARGET...]
 
-On a terminal one line that changes, elsewhere a line every ten seconds. What compilers and linkers print comes through as it
-is, and ninja's exit code is this program's.
+Prints one changing line on a terminal, otherwise a line every ten seconds. Passes the output of compilers and linkers
+through unchanged, and returns ninja's exit code.
 """
 import json
 import os
@@ -15,7 +15,7 @@ import sys
 import time
 
 STATUS = re.compile(r"\[(\d+)/(\d+)\] (.*)")
-# A file on libtorch takes about eight times as long as one without; a link takes next to nothing.
+# Relative times: a file with libtorch takes about eight times as long as one without; a link takes almost none.
 ON_LIBTORCH, PLAIN, OTHER = 8.0, 1.0, 0.05
 LOG_INTERVAL = 10.0
 
@@ -37,7 +37,7 @@ def cached(folder, variable):
 
 
 def weights_of_objects(folder):
-    """By object file, as ninja names them."""
+    """Returns weights by object file, with ninja's names."""
     try:
         commands = json.loads((folder / "compile_commands.json").read_text())
     except (OSError, ValueError):
@@ -51,14 +51,14 @@ def weights_of_objects(folder):
 
 
 def what(step):
-    """Of ninja's description of a step: the target and the file."""
+    """Returns the target and the file from ninja's description of a step."""
     target = re.search(r"([^/ ]+)\.dir/", step)
     return (target[1] + " " if target else "") + pathlib.Path(step).name
 
 
 class Estimate:
-    """How long the rest takes, from what the steps so far took. `weights` has the object files, `missing` those of them that
-    must be made; other steps, which only ninja knows, are taken to be like their kind so far."""
+    """Estimates the remaining time from the finished steps. `weights` has the object files, `missing` those that must
+    be built; steps that only ninja knows are assumed to resemble the previous ones of their kind."""
 
     def __init__(self, weights, missing):
         self.weights, self.missing = weights, set(missing)
@@ -75,20 +75,20 @@ class Estimate:
             self.unforeseen.append(weight)
 
     def share(self, finished, total):
-        """Of the work that is done, from 0 to 1."""
+        """Returns the finished share of the work, from 0 to 1."""
         others = max(0, total - finished - len(self.missing))
         each = sum(self.unforeseen) / len(self.unforeseen) if self.unforeseen else OTHER
         rest = sum(self.weights[name] for name in self.missing) + others * each
         return self.done / (self.done + rest) if self.done else 0.0
 
     def seconds_left(self, finished, total, elapsed):
-        """None while nothing is known."""
+        """Returns the estimate, or None before the first progress."""
         share = self.share(finished, total)
         return elapsed * (1 - share) / share if share else None
 
 
 class Display:
-    """Prints progress, and lets other lines through."""
+    """Prints progress, and passes other lines through."""
 
     def __init__(self, stream):
         self.stream, self.terminal = stream, stream.isatty()
@@ -113,7 +113,7 @@ class Display:
 
 
 def lines_of(process, seconds):
-    """Complete lines of its output, and None whenever `seconds` pass without one."""
+    """Yields complete lines of the process's output, and None whenever `seconds` pass without one."""
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -134,7 +134,7 @@ def build(folder, targets):
     ninja = cached(folder, "CMAKE_MAKE_PROGRAM") or "ninja"
     weights = weights_of_objects(folder)
     inputs = subprocess.run([ninja, "-C", folder, "-t", "inputs", *(targets or ["all"])], capture_output=True, text=True)
-    needed = inputs.stdout.split("\n") if inputs.returncode == 0 else weights  # ninja before 1.11 cannot say
+    needed = inputs.stdout.split("\n") if inputs.returncode == 0 else weights  # ninja before 1.11 has no `inputs`
     estimate = Estimate(weights, [name for name in needed if name in weights and not (folder / name).exists()])
 
     process = subprocess.Popen([ninja, "-C", folder, *targets], stdout=subprocess.PIPE,
@@ -145,7 +145,7 @@ def build(folder, targets):
         now = time.monotonic()
         status = STATUS.fullmatch(line) if line is not None else None
         if status:
-            # That the list of files is looked at again is no step of the build.
+            # Regeneration of the build files is no step of the build.
             if status[3].startswith("Re-"):
                 continue
             finished, total, step = int(status[1]), int(status[2]), status[3]
@@ -172,5 +172,5 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     try:
         sys.exit(build(pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]))
-    except KeyboardInterrupt:  # ninja got it too, and has said so
+    except KeyboardInterrupt:  # ninja got the signal, too, and has reported it
         sys.exit(130)

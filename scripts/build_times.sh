@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How long building takes from nothing and after a change, without a compiler cache, in a fresh clone:  scripts/build_times.sh [PART...]
+# Measures clean and incremental build times without a compiler cache, in a fresh clone:  scripts/build_times.sh
+# [PART...]
 #
 #   quickstart   `make quickstart`, to the trained model and its report (8 minutes are the goal)
 #   tests        the build of everything with tests (15 minutes)
@@ -7,15 +8,15 @@
 #   dev          file by file, preset dev: one changed .cpp (15 seconds) and a much-included header of strategy/ (3 minutes). Builds
 #                everything that way first, which takes about an hour on two cores
 #
-# Without PART: quickstart and tests. The clone is of what is committed, in a temporary folder, and is removed. System packages that are
-# there already are not installed again: say so beside the figures.
+# Without PART: quickstart and tests. The clone has the committed state, in a temporary folder, and is removed.
+# Installed system packages are not installed again; mention this beside the results.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 export CCACHE_DISABLE=1
 clone=$(mktemp -d)
 trap 'rm -rf "$clone"' EXIT
 
-# How many seconds a command took stands on standard output; what it prints goes to standard error.
+# Prints the seconds of a command to standard output, and the command's output to standard error.
 timed() {
   local name=$1 began=$SECONDS
   shift

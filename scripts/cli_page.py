@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the tables of `rondo train` in docs/cli.md from what the program declares about itself.
+"""Writes the tables of `rondo train` in docs/cli.md from the program's own declarations.
 
-cli_page.py PROGRAM [--check]: PROGRAM is the built `rondo`. With --check nothing is written, and the exit code is 1 when
-the page says something else than the program.
+cli_page.py PROGRAM [--check]: PROGRAM is the built `rondo`. With --check nothing is written, and the exit code is 1 if
+the page differs from the program.
 """
 import json
 import pathlib
@@ -12,7 +12,8 @@ import sys
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 BEGIN, END = "<!-- rondo train: flags (scripts/cli_page.py) -->", "<!-- end of flags -->"
 WITHOUT_FLAG = "Options without a flag: for `--set NAME=VALUE` and configuration files"
-TOPICS = [("Strategy", "strategies"), ("Model", "models"), ("Kind of data", "data_kinds"), ("Engine", "engines")]
+TOPICS = [("Strategy", "strategies"), ("Model", "models"), ("Kind of data", "data_kinds"), ("Engine", "engines"),
+          ("Log target", "log_targets")]
 
 
 def table(head, rows):
@@ -33,7 +34,7 @@ def flag_row(flag):
 
 
 def render(declared):
-    """The tables as Markdown, of the JSON of `rondo train --help-all --json -`."""
+    """Returns the tables as Markdown, from the JSON of `rondo train --help-all --json -`."""
     groups = {}
     for flag in declared["flags"]:
         if flag["has_flag"]:

@@ -1,4 +1,4 @@
-# Helpers that the scripts share; sourced, not run.
+# Shared helpers of the scripts; sourced, not run.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,7 +15,7 @@ fail() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# A build folder for clang's tools, whose compilers must agree with g++'s about nothing:  configure_clang FOLDER [ARGUMENTS]
+# Configures a build folder for clang's tools, separate from the folders of g++:  configure_clang FOLDER [ARGUMENTS]
 configure_clang() {
   local folder=$1 tool
   shift
@@ -26,14 +26,14 @@ configure_clang() {
     cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=clang++ \
       "-DRONDO_PRECOMPILED_HEADERS=<torch/torch.h>" -DLIBTORCH="${LIBTORCH:-}" "$@" >/dev/null
   else
-    cmake "$folder" >/dev/null # the list of commands follows changed CMake files and new sources
+    cmake "$folder" >/dev/null # updates the list of commands after changes of CMake files and sources
   fi
 }
 
-# The first word of every line of a list that is neither a comment nor blank.
+# Prints the first word of every line of a list that is neither a comment nor blank.
 list_entries() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$1"; }
 
-# Looks again at the tests of a runner that failed, as second_look.py says; fails where RONDO_UNSTEADY=fail.
+# Runs a runner's failed tests again, see second_look.py; fails if RONDO_UNSTEADY=fail.
 second_look() {
   [ "${RONDO_UNSTEADY:-}" != fail ] && "$root/scripts/second_look.py" "$@"
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Configures a preset when it was not, or when LIBTORCH, CC or CXX changed or MPI came since:  scripts/configure.sh PRESET
+# Configures a preset if it is not configured, or if LIBTORCH, CC, CXX or the presence of MPI changed:
+# scripts/configure.sh PRESET
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 preset=$1
 build=$root/build/$preset
-# With its headers: openmpi-bin alone has the compiler only.
+# Requires MPI's headers: openmpi-bin alone only has the compiler wrapper.
 mpi=$(mpicc -E -include mpi.h -x c /dev/null >/dev/null 2>&1 && command -v mpicc || true)
 settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-} MPI=$mpi"
 if [ -f "$build/build.ninja" ] && [ "$(cat "$build/configured-with" 2>/dev/null)" = "$settings" ]; then

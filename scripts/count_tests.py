@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Sums up JUnit files: prints what failed or was skipped and why, then one line `N passed, M failed, K skipped`.
+"""Sums JUnit files: prints failed and skipped tests with reasons, then one line `N passed, M failed, K skipped`.
 
-A file that is missing or unreadable counts as one failure, because its runner did not finish. Where a test of ctest is a suite
-that wrote a file of its own, suites/NAME.xml beside the first, its tests count in its place. A test in unsteady.txt beside the
-file (second_look.py) counts as passed, and is named.
+A missing or unreadable file counts as one failure, because its runner did not finish. If a test of ctest is a suite
+with a file of its own, suites/NAME.xml beside the first, that suite's tests count instead. A test in unsteady.txt
+beside the file (second_look.py) counts as passed, and is named.
 """
 import pathlib
 import sys
@@ -16,7 +16,7 @@ def reason(element, fallback):
 
 
 def skip_reason(case):
-    """What a test printed when it skipped itself: gtest's reason stands in the output, pytest's in the element."""
+    """Returns the printed reason of a skipped test: gtest's is in the output, pytest's in the element."""
     skipped = case.find("skipped")
     output = case.findtext("system-out") or ""
     lines = [line.strip() for line in output.splitlines()]
@@ -31,7 +31,7 @@ def failed_itself(case):
 
 
 def cases_of(path):
-    """The tests of a file, each with whether it, or the suite that it is of, is unsteady."""
+    """Yields the tests of a file, each with whether it or its suite is unsteady."""
     listed = pathlib.Path(path).parent / "unsteady.txt"
     unsteady = set(listed.read_text().splitlines()) if listed.exists() else set()
     for case in ElementTree.parse(path).iter("testcase"):
@@ -39,7 +39,7 @@ def cases_of(path):
         tests = list(ElementTree.parse(suite).iter("testcase")) if suite.exists() else []
         is_unsteady = case.get("name") in unsteady or f"{case.get('classname')}.{case.get('name')}" in unsteady
         yield from ((test, is_unsteady) for test in tests)
-        # Also a suite that was ended in the middle, or failed after its tests.
+        # Also yields a suite that was terminated early, or failed after its tests.
         if not tests or (failed_itself(case) and not any(map(failed_itself, tests))):
             yield case, is_unsteady
 
@@ -54,7 +54,7 @@ def count(paths):
             continue
         for case, is_unsteady in cases:
             name = ".".join(filter(None, [case.get("classname"), case.get("name")]))
-            if case.get("classname") == case.get("name"):  # ctest gives the name twice
+            if case.get("classname") == case.get("name"):  # ctest repeats the name
                 name = case.get("name")
             failures = case.findall("failure") + case.findall("error")
             if failed_itself(case):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Sums what gcov counted in a build folder:  scripts/coverage.py BUILD
+"""Sums gcov's counters in a build folder:  scripts/coverage.py BUILD
 
-Prints lines, lines that ran and their share for each layer of rondo/ and each program of apps/, and the total; writes the lines
-that did not run, by file, to BUILD/coverage.txt. A line counts as run when it ran in any of the programs that contain it.
+Prints lines, executed lines and their share for each layer of rondo/ and each program of apps/, and the total. Writes
+the lines that were not executed, by file, to BUILD/coverage.txt. A line counts as executed if any program that contains
+it executed it.
 """
 import collections
 import concurrent.futures
@@ -17,7 +18,7 @@ FOLDERS = ("rondo", "apps")
 
 
 def counts_of(data):
-    """{file: {line: times}} of one object's counters, of the project's own files."""
+    """Returns {file: {line: count}} from one object's counters, for the project's own files."""
     result = subprocess.run(["gcov", "--json-format", "--stdout", str(data)], capture_output=True, text=True, cwd=data.parent)
     found = {}
     for line in result.stdout.splitlines():
@@ -35,7 +36,7 @@ def counts_of(data):
 def sum_up(build):
     files = collections.defaultdict(dict)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        # Also objects of which no program ran have their lines, in the .gcno.
+        # Objects without an executed program also have their lines, in the .gcno.
         for found in pool.map(counts_of, sorted(build.rglob("*.gcno"))):
             for name, lines in found.items():
                 for number, times in lines.items():
@@ -44,7 +45,7 @@ def sum_up(build):
 
 
 def table(files):
-    """Rows (layer, lines, lines that ran), the total last."""
+    """Returns rows (layer, lines, executed lines), the total last."""
     rows = collections.defaultdict(lambda: [0, 0])
     for name, lines in files.items():
         for row in (rows["/".join(name.split("/")[:2])], rows["~total"]):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The reference of the public headers, as HTML in build/docs-api:  scripts/docs_api.sh
+# Writes the reference of the public headers as HTML to build/docs-api:  scripts/docs_api.sh
 #
-# Fails when a public function, type, constant or field has no comment, or a comment names what is not there. Public are the headers
-# that rondo/*.h and rondo/extend/*.h include. Doxygen is installed when it is missing.
+# Fails if a public function, type, constant or field has no comment, or if a comment names something that does not
+# exist. Public headers are those that rondo/*.h and rondo/extend/*.h include. Installs Doxygen if it is missing.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 have doxygen || "$root/scripts/install_packages.sh" documentation
@@ -11,7 +11,8 @@ cd "$root"
 out=build/docs-api
 mkdir -p "$out"
 headers=$(sed -n 's/^#include "\(rondo\/.*\/.*\)"/\1/p' rondo/*.h rondo/extend/*.h | sort -u)
-# Of a namespace's functions, enumerations and constants Doxygen wants comments only where the namespace itself has one.
+# Doxygen only requires comments for a namespace's functions, enumerations and constants if the namespace itself has
+# one.
 # shellcheck disable=SC2086  # a list of words
 sed -n 's/^namespace \(rondo.*\) {/\1/p' $headers | sort -u | while read -r name; do
   printf '/** @namespace %s\n * What a program may rely on. */\n' "$name"

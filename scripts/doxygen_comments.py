@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Doxygen's input filter: the plain `//` comments of a header as Doxygen's own, line for line.
+"""Doxygen's input filter: converts the plain `//` comments of a header to Doxygen's, line for line.
 
-A block directly above a declaration documents it (`///`), one behind a declaration what stands before it (`///<`), one
-above a namespace the file. A block that an empty line follows is about a section, and stays a comment.
+A block directly above a declaration documents it (`///`), a comment after a declaration documents that declaration
+(`///<`), a block above a namespace documents the file. A block followed by an empty line is about a section, and stays
+a comment.
 """
 import re
 import sys
 
 COMMENT = re.compile(r"^(\s*)//(?!/)\s?(.*)$")
-# Behind code, and not in a text: `int a = 1;  // of what`. What closes a namespace or speaks to a tool is no documentation.
+# A comment after code, outside string literals: `int a = 1;  // description`. Comments that close a namespace or
+# address a tool are excluded.
 BEHIND = re.compile(r'^([^"]*?(?:"(?:[^"\\]|\\.)*"[^"]*?)*?[;,{}\w)])(\s+)// (?!NOLINT|namespace\b)(.*)$')
 
 

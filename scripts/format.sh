@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats every C++ file of the project with the one clang-format of .venv:  scripts/format.sh [--check]
+# Formats every C++ file of the project with the clang-format of .venv:  scripts/format.sh [--check]
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 formatter=$root/.venv/bin/clang-format
@@ -12,7 +12,7 @@ if [ "${1:-}" != "--check" ]; then
   files | xargs -0 -r -P "$(nproc)" -n 20 "$formatter" -i --style=file
   exit 0
 fi
-# One complaint a file is enough: the cure is the same for all.
+# One error per file suffices: the fix is the same for all.
 if ! files | xargs -0 -r -P "$(nproc)" -n 1 "$formatter" --dry-run -Werror --ferror-limit=1 --style=file; then
   fail "the files named above are not formatted as .clang-format says" "Mend them with:  make format"
 fi

@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
 """Writes the headers that `cmake --install` installs:  scripts/install_headers.py SOURCE OUTPUT
 
-The public headers are rondo/*.h and rondo/extend/*.h, each a list of includes of the sources. One that is installed has the text of these
-headers in place of the list, and of what they include in turn, each once: in the first public header that needs it, in the order below.
-Later ones include that one. So nothing is installed that users cannot name, and no path of the sources becomes part of the interface."""
+The public headers are rondo/*.h and rondo/extend/*.h, each a list of includes of the sources. An installed public
+header contains the text of these headers instead of the list, and of the headers that they include, each once: in the
+first public header that needs it, in the order below. Later public headers include that one. So users cannot depend on
+other headers, and no path of the sources becomes part of the interface."""
 import pathlib
 import re
 import sys
 
-# Each may include those before it.
+# Each header may include the previous ones.
 ORDER = ["core", "extend/options", "extend/algorithm", "collectives", "nn", "memory", "precision", "data", "models", "checkpoint", "strategy", "parallel", "train", "plan",
          "extend/engine", "extend/codec", "extend/model", "extend/strategy", "rondo"]
 INCLUDE = re.compile(r'^#include "(rondo/.*?)"\n', re.MULTILINE)
 
 
 def installed_headers(source):
-    """Returns the texts of the installed headers by their paths; raises ValueError for a public header that has no place in ORDER."""
+    """Returns the texts of the installed headers by path; raises ValueError for a public header that is not in
+    ORDER."""
     public = [f"rondo/{name}.h" for name in ORDER]
     there = {str(path.relative_to(source)) for folder in ("rondo", "rondo/extend") for path in (source / folder).glob("*.h")}
     if there != set(public):

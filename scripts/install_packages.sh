@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs those system packages of scripts/packages.txt that are missing:
+# Installs the missing system packages of scripts/packages.txt:
 #
 #   scripts/install_packages.sh KIND...     KIND: required, optional, tools, peers, documentation
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -18,7 +18,7 @@ while read -r name status; do
   [ "${status:0:2}" = "ii" ] && installed[$name]=1
 done < <(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n' 2>/dev/null)
 
-# Fills `missing` with the entries of one kind of which no alternative is installed.
+# Sets `missing` to the entries of one kind without an installed alternative.
 find_missing() {
   missing=()
   local kind entry alternative
@@ -31,7 +31,7 @@ find_missing() {
   done < <(list_entries "$list")
 }
 
-# The first alternative that this system offers, or nothing.
+# Prints the first alternative that this system offers, or nothing.
 on_offer() {
   local alternative
   for alternative in ${1//|/ }; do
@@ -51,11 +51,11 @@ as_root() {
   fi
 }
 
-# Waits for another package manager instead of failing, and never asks.
+# Waits for another package manager instead of failing; never prompts.
 apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@"; }
 
-# Installing these packages starts their services, now and at each boot. Tests start the programs themselves, so the
-# services are masked during the installation, and disabled after it. A package that is there already is left alone.
+# These packages start their services, now and at each boot. Tests start the programs themselves, so the services are
+# masked during the installation, and disabled after it. Installed packages are not changed.
 declare -A services=([openssh-server]="ssh.service ssh.socket" [munge]=munge.service [slurmctld]=slurmctld.service
   [slurmd]=slurmd.service)
 masked=()
@@ -77,14 +77,14 @@ disable_masked_services() {
   as_root systemctl --quiet unmask "${masked[@]}" || true
   local unit
   for unit in "${masked[@]}"; do
-    as_root systemctl --quiet disable "$unit" 2>/dev/null || true  # it is not there where its package was refused
+    as_root systemctl --quiet disable "$unit" 2>/dev/null || true  # it does not exist if its package was refused
   done
   say "note: services of these packages are neither started nor enabled: ${masked[*]}"
   masked=()
 }
 trap disable_masked_services EXIT
 
-# apt's package lists are fetched at most once a run, and only when something is to be installed.
+# Fetches apt's package lists at most once per run, and only before an installation.
 lists_fetched=
 fetch_lists() {
   [ -n "$lists_fetched" ] && return
@@ -108,10 +108,10 @@ if [[ $kinds == *" required "* && ${#missing[@]} -gt 0 ]]; then
     "(this needs root or sudo, and network or a package mirror; then run the same make command again)"
 fi
 
-# Names what is still missing of a kind, for this list and this system.
+# Prints a hash of the missing packages of a kind, the list and the system.
 missing_key() { printf '%s\n' "$@" | cat - "$list" /etc/os-release 2>/dev/null | sha256sum; }
 
-# A refusal of something optional is remembered, so that later runs do not try again.
+# Remembers refused optional packages, so that later runs do not try again.
 for kind in optional tools peers documentation; do
   [[ $kinds == *" $kind "* ]] || continue
   find_missing "$kind"
@@ -135,7 +135,7 @@ for kind in optional tools peers documentation; do
     fi
   done
   [ "$kind" != peers ] || mask_services
-  # All at once, which is sooner done; where that fails each by itself, so that one keeps out no other.
+  # Installs all at once, which is faster; if that fails, one by one, so that one failure does not block the others.
   if [ "${#names[@]}" -gt 0 ] && say "installing ${names[*]}" && ! apt install -y --no-install-recommends "${names[@]}"; then
     for at in "${!names[@]}"; do
       apt install -y --no-install-recommends "${names[at]}" || refused+=("${entries[at]}")

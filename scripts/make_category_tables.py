@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes rondo/data/category_tables.cpp: which characters are letters, numbers and white space for byte-pair tokenizers.
+"""Writes rondo/data/category_tables.cpp: the letters, numbers and white space for byte-pair tokenizers.
 
     .venv/bin/python scripts/make_category_tables.py
 
-As make_unicode_tables.py it asks the `tokenizers` package, whose regular expressions cut the texts that models were trained on.
+Uses the `tokenizers` package, as make_unicode_tables.py does: its regular expressions split the texts of trained
+models.
 """
 import pathlib
 
@@ -21,7 +22,7 @@ namespace rondo::unicode {
 
 
 def points_of(expression):
-    """Characters that fit: alone between two that do not, each is cut off."""
+    """Returns the characters that match: between two that do not match, each is split off."""
     cut = Split(Regex(expression), behavior="isolated")
     return [point for point in range(0x110000)
             if point not in SURROGATES and len(cut.pre_tokenize_str("!" + chr(point) + "!")) == 3]

@@ -3,8 +3,8 @@
 
     .venv/bin/python scripts/make_normalization_tables.py
 
-As make_unicode_tables.py it asks the `tokenizers` package, whose version of Unicode models were trained with. Combining classes,
-which the package does not tell, follow from the order in which it puts two marks.
+Uses the `tokenizers` package, as make_unicode_tables.py does: models were trained with its version of Unicode. The
+package does not provide combining classes; they follow from the order in which it puts two marks.
 """
 import pathlib
 import unicodedata
@@ -24,16 +24,16 @@ POINTS = [point for point in range(0x110000) if point not in SURROGATES and poin
 
 
 def is_swapped(first, second):
-    """Whether two marks come in the other order, so that the class of the first is above that of the second."""
+    """Returns true if normalization swaps two marks, so that the class of the first is above that of the second."""
     return decompose("a" + first + second) == "a" + second + first
 
 
 def combining_classes(decomposed):
-    """The class of every mark that is no starter, as the package orders them; decomposable marks are not asked for."""
-    known = {}  # a mark of each class, for the package and for Python
+    """Returns the class of every mark that is not a starter, in the package's order; skips decomposable marks."""
+    known = {}  # one mark of each class, for the package and for Python
     for point in POINTS:
         value = unicodedata.combining(chr(point))
-        # 0345 has the highest class and 0334 the lowest: one of them tells a mark from a starter.
+        # 0345 has the highest class and 0334 the lowest: one of them distinguishes a mark from a starter.
         if value and point not in decomposed and value not in known and \
                 (is_swapped(chr(point), "\u0334") or is_swapped("\u0345", chr(point))):
             known[value] = chr(point)

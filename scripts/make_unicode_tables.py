@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes rondo/data/unicode_tables.cpp: what BERT's tokenizer does with each Unicode character.
+"""Writes rondo/data/unicode_tables.cpp: the handling of each Unicode character by BERT's tokenizer.
 
     .venv/bin/python scripts/make_unicode_tables.py
 
-The tables are asked of the `tokenizers` package, character by character, because models were trained with what it does, and
-that is fixed to the Unicode versions it was built with: a table from another version would cut some words otherwise.
+The tables are computed with the `tokenizers` package, character by character, because models were trained with it. Its
+behaviour is fixed to the Unicode version that it was built with: a table of another version would split some words
+differently.
 """
 import pathlib
 
@@ -12,7 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 OUTPUT = pathlib.Path(__file__).resolve().parents[1] / "rondo" / "data" / "unicode_tables.cpp"
-HANGUL = range(0xAC00, 0xD7A4)  # decomposed by arithmetic
+HANGUL = range(0xAC00, 0xD7A4)  # decomposed arithmetically
 SURROGATES = range(0xD800, 0xE000)
 
 HEADER = """// Made by scripts/make_unicode_tables.py: change that, not this.
@@ -24,7 +25,7 @@ namespace rondo::unicode {
 
 
 def ranges(points):
-    """Consecutive code points as (first, last)."""
+    """Returns consecutive code points as (first, last)."""
     result = []
     for point in points:
         if result and result[-1][1] == point - 1:
@@ -35,7 +36,7 @@ def ranges(points):
 
 
 def wrapped(items):
-    """The items, with commas, in lines of up to 116 columns."""
+    """Returns the items, with commas, in lines of up to 116 columns."""
     lines, line = [], ""
     for item in items:
         if len(line) + len(item) > 114:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes .venv and installs what scripts/requirements*.txt pin:  scripts/make_venv.sh [--programs]
+# Creates .venv and installs the versions of scripts/requirements*.txt:  scripts/make_venv.sh [--programs]
 #
-# torch is left out when LIBTORCH is set; with --programs also what only tests, benchmarks and tools use.
+# torch is skipped if LIBTORCH is set. With --programs installs only the packages for building and running the programs.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 venv=$root/.venv
@@ -10,7 +10,7 @@ requirements=("$root/scripts/requirements-programs.txt")
 [ "${1:-}" = --programs ] || requirements+=("$root/scripts/requirements.txt")
 [ -n "${LIBTORCH:-}" ] || requirements+=("$root/scripts/requirements-torch.txt")
 
-# The stamp has a line for each list that is installed, with the list's content at that time.
+# The stamp has a line for each installed list, with the hash of the list.
 key() { printf '%s %s' "$(basename "$1")" "$(sha256sum <"$1" | cut -d' ' -f1)"; }
 finished=1
 for file in "${requirements[@]}"; do

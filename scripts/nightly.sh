@@ -13,7 +13,7 @@
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
 #   docs_api   make docs-api: a public function, type or field without a comment fails
-#   readers    MLflow and TensorBoard, installed for it, read what rondo writes
+#   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
 #   coverage   the share of lines that tests run
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -56,7 +56,7 @@ docs_api() { make docs-api; }
 readers() {
   release
   python3 -m venv "$logs/readers"
-  "$logs/readers/bin/pip" install --quiet mlflow tensorboard pytest
+  "$logs/readers/bin/pip" install --quiet mlflow tensorboard opentelemetry-proto pytest
   "$logs/readers/bin/python" -m pytest tests/readers
 }
 bench() {
@@ -84,6 +84,7 @@ bench() {
   run "$python" bench/overlap_floor.py --rounds 1 --seconds 0.5
   run "$python" bench/mesh_prediction.py --models 0 --meshes tensor=2 --steps 4
   run "$python" bench/limits.py --quick --no-docs --json "$json/limits.json"
+  run "$python" bench/log_targets.py --targets otlp,tensorboard --pairs 1 --steps 200 --json "$json/log_targets.json"
   run "$python" bench/local_sgd.py --quick --json "$json/local_sgd.json"
   run "$python" bench/peers/fsdp2.py --model gpt-tiny --turns 1 --steps 1 --json "$json/fsdp2.json"
   run "$python" bench/prediction.py --models 0 --rates 1gbit --limits 1 --steps 4 --json "$json/prediction.json"

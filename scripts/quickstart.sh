@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# From nothing to a trained model in a few minutes:  scripts/quickstart.sh PROGRAMS [STEPS]
+# From scratch to a trained model in a few minutes:  scripts/quickstart.sh PROGRAMS [STEPS]
 #
-# Trains a small byte-level GPT on rondo's own sources on two processes, lets it write some text, and makes the report of the run.
+# Trains a small byte-level GPT on rondo's own sources on two processes, generates some text, and writes the report of
+# the run.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 programs=$1
 steps=${2:-400}
 run=$root/runs/quickstart-$(date +%Y%m%d-%H%M%S)
 
-# Shows a command as a user would type it, and runs it.
+# Prints a command as a user would type it, and runs it.
 show_and_run() {
   local word words=
   for word in "${@//$root\//}"; do

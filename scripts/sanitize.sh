@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Builds and runs the tests under a sanitizer:  scripts/sanitize.sh [--short] asan|tsan [CTEST ARGUMENTS]
 #
-# asan      address and undefined behaviour, all test programs, those on libtorch beside the plain library. What libtorch
-#           itself never gives back at its end is left out of the report of leaks (scripts/leaks.supp).
+# asan      address and undefined behaviour, all test programs; those with libtorch use the plain library. The leak report
+#           excludes memory that libtorch itself never frees (scripts/leaks.supp).
 # tsan      threads, the torch-free test programs: libtorch is not instrumented, and its internal synchronisation would be
-#           reported as races. On libtorch only the watch over operations between devices (watch_test), with ranks as
-#           threads over the simulated accelerator. Without the parameter servers: who reads their memory copies it and
-#           then looks whether it was written meanwhile (rondo/server/memory.h), which the sanitizer takes for a race. Races
-#           within ZeroMQ, which is not instrumented either, are left out (scripts/races.supp)
-# --short   what continuous integration has time for: under tsan the code in which threads meet (channels, the engine and
-#           the executor, without what varies sizes and orders only), under asan the launcher, who owns what the engine
-#           writes, and the parsers of foreign text and files, among them the readers of data sets on libtorch
+#           reported as races. With libtorch only the watch over operations between devices (watch_test), with ranks as
+#           threads over the simulated accelerator. Excludes the parameter servers: readers of their memory copy it and then
+#           check whether it was written meanwhile (rondo/server/memory.h), which the sanitizer reports as a race. Excludes
+#           races within ZeroMQ, which is not instrumented either (scripts/races.supp)
+# --short   the part for continuous integration: under tsan code with several threads (channels, the engine and the
+#           executor, without variations of sizes and orders), under asan the launcher, the ownership of buffers that the
+#           engine writes, and the parsers of foreign text and files, including the readers of data sets with libtorch
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 targets=core_tests

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Looks again at tests that failed:  second_look.py ctest|pytest RESULTS -- COMMAND...
+"""Runs failed tests again:  second_look.py ctest|pytest RESULTS -- COMMAND...
 
-RESULTS holds the runner's JUnit file (ctest.xml or NAME.xml, with --name). COMMAND runs tests; for pytest their ids are added. A
-test that failed is run three times more, alone. It is unsteady where it passes each time: its name goes to RESULTS/unsteady.txt,
-what it printed when it failed to RESULTS/failed-first.txt. Everything else stays failed. These get no second look:
+RESULTS has the runner's JUnit file (ctest.xml or NAME.xml, with --name). COMMAND runs tests; for pytest their ids are
+appended. A failed test is run three more times, alone. If it passes each time it is unsteady: its name is written to
+RESULTS/unsteady.txt, and its output of the failure to RESULTS/failed-first.txt. All other failures remain. There is no
+second look for:
 
 - more than five tests: that is no accident;
-- a test that crashed, did not end, or was reported by a sanitizer: what fails so once fails again at a user's.
+- a test that crashed, did not end, or was reported by a sanitizer: users may see such a failure, too.
 
-Exit code 0: all that failed was unsteady. Why there is a second look: docs/decisions/296-a-failed-test-gets-a-second-look.md.
+Exit code 0: all failures were unsteady. The reasons are in docs/decisions/0071-reruns-of-failed-tests.md.
 """
 import argparse
 import pathlib
@@ -27,18 +28,18 @@ GRAVE = re.compile(r"Sanitizer: |: runtime error: |SIGSEGV|SIGABRT|SIGBUS|SIGILL
 
 
 def failed_cases(path):
-    """Of each failed test of a JUnit file: the element, and all that it printed."""
+    """Yields the element and the output of each failed test of a JUnit file."""
     for case in ElementTree.parse(path).iter("testcase"):
         if failed_itself(case):
             yield case, "\n".join(text for element in case.iter() for text in (element.get("message"), element.text) if text)
 
 
 def grave(runner, output):
-    """Why a failure gets no second look, or None."""
+    """Returns the reason why a failure gets no second look, or None."""
     found = GRAVE.search(output)
     if found:
         return f"it printed '{found[0]}'"
-    # gtest says so of each test that ends by itself.
+    # gtest prints this for each test that runs to its end.
     if runner == "ctest" and "[  FAILED  ]" not in output:
         return "it did not come to its end"
     return None
@@ -49,7 +50,7 @@ def name_of(case, runner):
 
 
 def pytest_id(case):
-    # Tests of an xdist_group have its name behind theirs.
+    # The id of a test in an xdist_group ends with the group's name.
     return case.get("classname").replace(".", "/") + ".py::" + re.sub(r"@\w+$", "", case.get("name"))
 
 
@@ -87,7 +88,7 @@ def main():
         if why := grave(options.runner, output):
             print(f"no second look at {name_of(case, options.runner)}: {why}")
             return 1
-    # The next runs write over what the suites of the first one left.
+    # The next runs overwrite the suites' files of the first run.
     if (results / "suites").exists():
         shutil.copytree(results / "suites", results / "suites-first")
     steady = []

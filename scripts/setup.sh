@@ -3,12 +3,12 @@
 #
 #   scripts/setup.sh [--programs|--peers]
 #
-# --programs   only what building and running the programs takes: no tools for developers, no Python packages of tests
-# --peers      also Open MPI, for the engine mpi, its tests and benchmarks next to it
+# --programs   only the packages for building and running the programs: no developer tools, no Python packages of tests
+# --peers      also Open MPI, for the engine mpi, its tests and the comparisons with it
 #
-# Safe to run again: what is there is left alone, and a second run takes a fraction of a second.
+# Safe to run again: existing parts are not changed, and a second run takes a fraction of a second.
 # LIBTORCH=/path uses an existing libtorch; torch is then not installed.
-# RONDO_SKIP_PACKAGES=1 leaves system packages to you.
+# RONDO_SKIP_PACKAGES=1 skips system packages.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 kinds="required optional tools"

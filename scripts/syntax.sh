@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Has clang read, and not compile, all layers and programs, or some layers, several files at once as they are built. Test
-# programs and examples are read only where they are named; `make nightly` builds them with clang:
+# Checks all layers and programs, or some layers, with clang's front end, several files at once as they are built. Test
+# programs and examples are only checked if they are named; `make nightly` builds them with clang:
 #
 #   scripts/syntax.sh [LAYER | PROGRAM | TEST_PROGRAM...]
 #
-# A second compiler finds what g++ lets pass, in a fraction of the time of its build.
+# A second compiler finds errors that g++ accepts, in a fraction of the time of its build.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build=$root/build/clang
@@ -16,7 +16,7 @@ import json, re, shlex, sys
 build, layers = sys.argv[1], sys.argv[2:]
 names = f"(rondo[_-])?({'|'.join(map(re.escape, layers))})" if layers else r"rondo[_-][\w-]+"
 wanted = re.compile(rf"/{names}\.dir/")
-# What carries the precompiled header is not read: it would be written to standard output.
+# Skips the precompiled header's source: its output would go to standard output.
 commands = [entry for entry in json.load(open(f"{build}/compile_commands.json"))
             if wanted.search(entry["command"]) and "/rondo_torch_header" not in entry["file"]]
 if not commands:
@@ -27,7 +27,7 @@ for entry in commands:
     del words[output:output + 2]
     print(f"cd {shlex.quote(entry['directory'])} && {shlex.join(words)} -fsyntax-only", end="\0")
 END
-# Only the precompiled headers that the wanted files read: what is no test needs no header of tests.
+# Builds only the precompiled headers that the wanted files use: only tests need the header of tests.
 headers=$({ grep -aoE 'rondo_torch_header(_of_tests)?\.dir' "$commands" || true; } | sort -u | sed 's/\.dir$//')
 # shellcheck disable=SC2086  # headers is a list of words
 [ -z "$headers" ] || cmake --build "$build" --target $headers >/dev/null

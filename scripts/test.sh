@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs every test on a finished build and ends with one line of counts:  scripts/test.sh PRESET
+# Runs all tests on a finished build and ends with one line of counts:  scripts/test.sh PRESET
 #
 # C++ tests run under ctest, integration tests (ranks as processes) under pytest. Both write JUnit files, which are
-# summed up in one line "N passed, M failed, K skipped". Exits non-zero when a test failed or a runner did not finish.
-# A test that failed and then passed three times by itself is named as unsteady above that line; RONDO_UNSTEADY=fail
-# counts it as failed.
+# summed in one line "N passed, M failed, K skipped". Exits non-zero if a test failed or a runner did not finish. A
+# failed test that then passed three times alone is named as unsteady above that line; RONDO_UNSTEADY=fail counts it as
+# failed.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 preset=$1
@@ -15,7 +15,7 @@ rm -rf "$results"
 mkdir -p "$results"
 
 status=0
-ended=() # how runners ended that did not pass
+ended=() # results of runners that did not pass
 began=$SECONDS
 took() {
   say "$1 took $((SECONDS - began)) s"
@@ -26,8 +26,8 @@ ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --output-jun
   second_look ctest "$results" -- ctest --test-dir "$build" || status=1
 }
 took "ctest"
-# Two tests at a time, since most wait for processes more than they compute; then, one after the other, those that need the
-# machine for themselves. Tests of the project's own tools are scripts/nightly.sh's.
+# Two tests at a time, since most wait for processes more than they compute; then, one after the other, those that need
+# the whole machine. scripts/nightly.sh runs the tests of the project's own tools.
 export RONDO_BIN=$build/bin
 pytest() {
   "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" || {
@@ -39,7 +39,7 @@ pytest() {
 cd "$root"
 pytest pytest -m "not alone and not tooling" -n 2 --dist loadgroup
 pytest pytest-alone -m "alone and not tooling"
-# Once more at the end, where whoever reads only that finds it.
+# Repeated at the end for readers of the last lines only.
 for line in "${ended[@]}"; do say "$line"; done
 "$python" "$root/scripts/count_tests.py" "$results/ctest.xml" "$results/pytest.xml" "$results/pytest-alone.xml" || status=1
 exit "$status"

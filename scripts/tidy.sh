@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# clang-tidy on every C++ file of the project, on the files given, or on those that changed:  scripts/tidy.sh [--changed | FILE...]
+# Runs clang-tidy on all C++ files of the project, on the given files, or on changed ones:  scripts/tidy.sh [--changed |
+# FILE...]
 #
-# A build folder of its own, configured for clang, so that the precompiled header is one that clang-tidy can read: with it a
-# file on libtorch takes seconds instead of half a minute. Only that header is compiled there.
+# Uses a separate build folder, configured for clang, so that clang-tidy can read the precompiled header. With it a file
+# with libtorch takes seconds instead of half a minute. Only that header is compiled there.
 #
-# --changed compares with RONDO_BASE, else with where this branch left origin's default branch, else with the last commit but
-# one. A header is checked within its .cpp, or within one that includes it. Beyond RONDO_TIDY_LIMIT files (40) the rest is named
-# and left to `make nightly`, which checks all.
+# --changed compares with RONDO_BASE, else with the merge base of this branch and origin's default branch, else with the
+# last commit but one. A header is checked within its .cpp, or within one that includes it. Beyond RONDO_TIDY_LIMIT
+# files (40) the other files are named and left to `make nightly`, which checks all.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# The commit that --changed compares with, or nothing in a clone of one commit.
+# Prints the commit that --changed compares with, or nothing in a clone of one commit.
 base_commit() {
   local base
   if [ -n "${RONDO_BASE:-}" ]; then
@@ -23,7 +24,7 @@ base_commit() {
   printf '%s' "$base"
 }
 
-# The source within which a header is checked, or nothing where no source reaches it by way of $2 headers.
+# Prints the source within which a header is checked, or nothing if no source includes it through at most $2 headers.
 source_of() {
   local header=$1 headers=${2:-2} includer
   if [ -f "${header%.h}.cpp" ]; then
@@ -49,9 +50,9 @@ changed_files() {
 cd "$root"
 build=$root/build/tidy
 configure_clang "$build" -DRONDO_UNITY=OFF
-# Sources that came since the folder was configured have their flags afterwards.
+# Adds the flags of sources that are newer than the configuration.
 cmake --build "$build" --target rondo_torch_header rondo_torch_header_of_tests >/dev/null
-# Files that this configuration leaves out have no flags to be checked with.
+# Files outside this configuration have no flags.
 known() { while read -r file; do grep -qF "\"file\": \"$root/$file\"" "$build/compile_commands.json" && printf '%s\n' "$file"; done; true; }
 
 if [ "${1:-}" = --changed ]; then
@@ -70,7 +71,7 @@ elif [ "$#" -eq 0 ]; then
   mapfile -t files < <(git ls-files '*.cpp' | known)
   set -- "${files[@]}"
 fi
-# It counts what it suppressed in system headers on standard error; only findings matter.
+# It counts suppressed warnings of system headers on standard error; only findings matter.
 if ! printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -n 1 clang-tidy -p "$build" --quiet \
   2> >(grep -v 'warnings\? generated' >&2); then
   fail "clang-tidy has findings (above)"

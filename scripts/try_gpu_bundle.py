@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tries build/gpu/rondo-gpu.tar.gz where there is nothing else: unpacked in another folder, below a root that has the C and C++
+"""Tries build/gpu/rondo-gpu.tar.gz in a minimal system: unpacked in another folder, below a root that has the C and C++
 libraries, bash, and the environment with torch and its Python.
 
     scripts/try_gpu_bundle.py [--venv FOLDER] [-- ARGUMENT...]      arguments of gpu-check.sh; default: --device sim
@@ -16,7 +16,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOADER = re.compile(r"(/\S+) \(0x")
-# Torch's libraries are in the environment; these are the system's that they and rondo's programs need.
+# System libraries that torch and rondo's programs need; torch's own libraries are in the environment.
 BASE = ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1",
         "libresolv.so.2"]
 ENTER = """
@@ -30,7 +30,7 @@ mount -t tmpfs tmpfs "$root/tmp"
 shift 3
 exec chroot "$root" /bin/bash -c "$@"
 """
-# Programs first, without the variables of this process; then every check.
+# First the programs, without this process's environment variables; then all checks.
 INSIDE = """
 set -e
 cd /
@@ -48,7 +48,7 @@ exec "$bundle/gpu-check.sh" "$@"
 
 
 def needed(*files):
-    """Paths of the libraries that the loader finds for these files, the loader itself included."""
+    """Returns the paths of the libraries that the loader finds for these files, including the loader."""
     out = "".join(subprocess.run(["ldd", file], capture_output=True, text=True).stdout for file in files)
     return {path for path in LOADER.findall(out)}
 
@@ -62,7 +62,8 @@ def place(root, path):
 
 
 def fill(root, venv):
-    """The folders of the new root. Returns the folder of the environment's Python, which is mounted at its own path."""
+    """Creates the folders of the new root. Returns the folder of the environment's Python, which is mounted at its own
+    path."""
     python = subprocess.run([venv / "bin" / "python3", "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True,
                             check=True).stdout.strip()
     for folder in ("venv", "proc", "dev", "tmp", "bin", "opt/some/where", python.lstrip("/")):

@@ -1,4 +1,4 @@
-// `rondo bench checkpoint`: saving and loading, next to the disk, to memory and to PyTorch.
+// `rondo bench checkpoint`: saving and loading, compared with the disk, memory and PyTorch.
 #include <fcntl.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -42,7 +42,7 @@ struct CheckpointFlags {
 
 constexpr std::size_t kBlock = std::size_t{4} << 20;
 
-// A block of 4 MiB, aligned as direct access wants it.
+// A block of 4 MiB, aligned for direct access.
 struct FreeBlock {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -69,8 +69,8 @@ class OpenFile {
   int descriptor_;
 };
 
-// Writes and syncs a new file of that size, rounded up to whole blocks, past the page cache (O_DIRECT).
-// Throws Error where the file system has no direct access.
+// Writes and syncs a new file of that size, rounded up to whole blocks, bypassing the page cache (O_DIRECT).
+// Throws Error if the file system has no direct access.
 void write_directly(const fs::path& path, std::size_t bytes) {
   const Block block = make_block();
   OutputFile(path, OutputFile::Mode::create).close();
@@ -92,9 +92,9 @@ void read_directly(const fs::path& path) {
   if (count < 0) throw Error(str("cannot read ", path.string(), ": ", errno_text(errno)));
 }
 
-// Writes a file of so many bytes into the page cache and deletes it, so that the next file finds memory that
-// the machine has. The host of a virtual machine takes free memory back within a second, and gives it again
-// page by page: a save of 306 MB then took 0.3 s or more instead of 0.09.
+// Writes a file of `bytes` bytes into the page cache and deletes it, so that the next file finds memory that
+// the machine already has. The host of a virtual machine reclaims free memory within a second and returns it
+// page by page: saving 306 MB then took 0.3 s or more instead of 0.09 s.
 void touch_page_cache(const fs::path& path, std::size_t bytes) {
   const Block block = make_block();
   OutputFile file(path, OutputFile::Mode::create);
@@ -103,7 +103,7 @@ void touch_page_cache(const fs::path& path, std::size_t bytes) {
   fs::remove(path);
 }
 
-// Makes the next read of the folder's files come from the disk.
+// Evicts the folder's files from the page cache, so that the next read comes from the disk.
 void drop_from_cache(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
     if (!entry.is_regular_file()) continue;
@@ -113,7 +113,7 @@ void drop_from_cache(const fs::path& directory) {
   }
 }
 
-// A model after one step, so that its optimizer has a state.
+// A model after one step, with optimizer state.
 class Subject {
  public:
   explicit Subject(const std::string& name)
@@ -150,8 +150,8 @@ class Subject {
   std::vector<at::Tensor> state_, copies_;
 };
 
-// The seconds of each run, by system and operation; of a save in the background also those for which training
-// stood still.
+// The seconds of each run, by system and operation; for a save in the background also the time that training
+// was blocked.
 struct Figures {
   std::vector<double> seconds, stall;
 };
@@ -233,7 +233,7 @@ class CheckpointRuns {
       finish();
     }));
   }
-  // The state in memory that outlives the ranks, as `rondo train --replica-every` keeps it.
+  // Keeps the state in memory that outlives the ranks, as `rondo train --replica-every` does.
   void run_replica() {
     const auto memory = launch::ScratchDirectory::create_in_memory();
     if (memory.path().empty()) throw Error("no directory can be made in /dev/shm");
@@ -242,7 +242,7 @@ class CheckpointRuns {
     const auto finish = [&] {
       if (const std::string failure = saver.finish(); !failure.empty()) throw Error(failure);
     };
-    // The first one makes the memory for the copy, which stays for the next.
+    // The first replication allocates the copy's memory; later ones reuse it.
     replicate();
     finish();
     measure_in_background("replica_save", replicate, finish);

@@ -11,7 +11,7 @@ Command add_checkpoint(CLI::App& app);
 Command add_collectives(CLI::App& app);
 Command add_step(CLI::App& app);
 
-// Development programs, in rondo-bench-dev.
+// Development benchmarks, in rondo-bench-dev.
 Command add_codecs(CLI::App& app);
 Command add_loader(CLI::App& app);
 Command add_memory_tracking(CLI::App& app);
@@ -21,8 +21,7 @@ Command add_startup(CLI::App& app);
 Command add_strategies(CLI::App& app);
 Command add_trainer(CLI::App& app);
 
-// The processes that `step`, `pipeline` and `strategies` start, and bench/mesh_prediction.py; not in the help
-// text.
+// Worker processes of `step`, `pipeline`, `strategies` and bench/mesh_prediction.py; hidden from help.
 Command add_step_worker(CLI::App& app);
 Command add_pipeline_worker(CLI::App& app);
 Command add_plan_worker(CLI::App& app);

@@ -1,4 +1,4 @@
-// The `rondo-bench` program: benchmarks that run the peer in the same run.
+// The `rondo-bench` program: benchmarks that run peers in the same run.
 #include "apps/bench/commands.h"
 
 int main(int argc, char** argv) {
@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   const std::vector<rondo::Command> commands{rondo::bench::add_checkpoint(app),
                                              rondo::bench::add_collectives(app), rondo::bench::add_step(app),
                                              rondo::bench::add_step_worker(app)};
-  // Afterwards: a subcommand takes over the examples that are there when it is added.
+  // Set afterwards: a subcommand inherits the footer that exists when it is added.
   app.footer(
       "Examples:\n"
       "  rondo bench checkpoint --peers\n"

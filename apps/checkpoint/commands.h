@@ -2,7 +2,7 @@
 
 #include "apps/common/command_line.h"
 
-// Each function adds one subcommand to `app` and returns what runs when it was chosen.
+// Each function adds one subcommand to `app` and returns the function to run if it is chosen.
 namespace rondo {
 
 Command add_inspect(CLI::App& app);

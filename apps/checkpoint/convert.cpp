@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the destination's name asks for.
+// The format that the destination's name selects.
 enum class Destination { safetensors, archive, checkpoint };
 
 Destination kind_of(const std::string& destination) {
@@ -57,7 +57,7 @@ std::string convert(const std::string& source, const std::string& destination, b
     kind == Destination::safetensors ? write_tensors(file.temporary(), tensors)
                                      : write_archive(file.temporary(), tensors);
   } catch (const Error& error) {
-    throw Error(str("cannot write ", destination, ": ", error.what()));  // which names the temporary file
+    throw Error(str("cannot write ", destination, ": ", error.what()));  // it names the temporary file
   }
   file.commit();
   return destination;
@@ -94,8 +94,8 @@ Command add_convert(CLI::App& app) {
 
 namespace {
 
-// Deals tensors out to parts, each to the one with the fewest bytes so far. Those that are another one under
-// a further name are noted.
+// Assigns each tensor to the part with the fewest bytes so far. Records aliases (several names of one tensor)
+// in the first part.
 void deal_out(const StoredTensors& tensors, std::vector<CheckpointPart>& parts,
               std::vector<Shard> CheckpointPart::*list) {
   const NamedTensors full = full_tensors(tensors);

@@ -79,7 +79,7 @@ void print_description(const Json& description) {
   }
   const auto state = description.find("state");
   if (state == description.end()) return;
-  // A checkpoint of the caller's own may have another file of JSON.
+  // A user's own checkpoint may have another JSON file.
   const bool has_values = state->is_object() && state->contains("values");
   const std::string values = (has_values ? state->at("values") : *state).dump(2);
   std::printf("\nvalues\n%s\n", printable(values, values.size()).c_str());
@@ -170,7 +170,7 @@ std::string describe(const at::Tensor& tensor) {
   return str(c10::toString(tensor.scalar_type()), "[", join(tensor.sizes(), ", "), "]");
 }
 
-// Of a checkpoint the model's and the optimizers' tensors, of a file its own.
+// Returns the model's and the optimizers' tensors of a checkpoint, or the tensors of a file.
 TensorMap read_all(const fs::path& path) {
   TensorMap tensors;
   for (const NamedTensor& t : read_weights(path)) tensors[t.name] = t.tensor;
@@ -182,7 +182,7 @@ TensorMap read_all(const fs::path& path) {
   return tensors;
 }
 
-// Bytes decide, so that equal NaNs are equal.
+// Compares bytes, so that equal NaNs are equal.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor left = a.contiguous();
   const at::Tensor right = b.contiguous();

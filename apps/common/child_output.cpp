@@ -63,19 +63,19 @@ std::string read_to_end(int descriptor) {
 
 ChildOutput run_child(const std::vector<std::string>& command,
                       const std::map<std::string, std::string>& environment) {
-  // Everything that allocates is done before the fork: other threads may hold the allocator's locks.
+  // All allocation happens before the fork: other threads may hold the allocator's locks.
   std::vector<std::string> words = command;
   std::vector<std::string> variables = environment_with(environment);
   const std::vector<char*> arguments = exec_words(words);
   const std::vector<char*> variable_list = exec_words(variables);
   Ends output_ends = make_ends();
-  Ends failure_ends = make_ends();  // closed by exec; what comes over it is why there was none
+  Ends failure_ends = make_ends();  // exec closes them; on failure they carry the error
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
-    // Not by posix_spawn, which cannot ask for this: who is stopped while it waits leaves nothing behind.
+    // posix_spawn cannot set this. With it the child also dies if this process is killed while it waits.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);  // it ended before prctl
+    if (getppid() != parent) _exit(127);  // the parent ended before prctl
     dup2(output_ends.write_end.number(), STDOUT_FILENO);
     execvpe(arguments[0], arguments.data(), variable_list.data());
     const int failure = errno;

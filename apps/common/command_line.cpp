@@ -18,7 +18,7 @@
 namespace rondo {
 namespace {
 
-// "--dry_run=a_b" becomes "--dry-run=a_b"; what is not a long flag stays.
+// Converts "--dry_run=a_b" to "--dry-run=a_b"; leaves everything except long flags unchanged.
 std::string with_dashes(std::string argument) {
   if (!argument.starts_with("--")) return argument;
   const auto end = std::find(argument.begin(), argument.end(), '=');
@@ -26,13 +26,13 @@ std::string with_dashes(std::string argument) {
   return argument;
 }
 
-// The (sub)command whose flags the user was writing.
+// Returns the (sub)command that the user's flags belong to.
 const CLI::App& innermost(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : innermost(*chosen.back());
 }
 
-// What CLI11 could not place among `arguments`, as the user would see it.
+// Describes arguments that CLI11 did not recognize, in the user's spelling.
 std::string describe_extras(const CLI::App& app, const std::vector<std::string>& extras) {
   for (const std::string& extra : extras) {
     if (extra.starts_with("-")) return describe_unknown_flag(innermost(app), extra);
@@ -40,7 +40,7 @@ std::string describe_extras(const CLI::App& app, const std::vector<std::string>&
   return str("unexpected argument '", extras.empty() ? "" : extras.front(), "'");
 }
 
-// DEL and U+0080 to U+009F may stand in JSON as they are, but some terminals obey them.
+// JSON may contain DEL and U+0080 to U+009F unescaped, but some terminals interpret them.
 std::string with_controls_escaped(const std::string& json) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
@@ -61,8 +61,8 @@ std::string with_controls_escaped(const std::string& json) {
   return text;
 }
 
-// The first long flag among `arguments` that `app` lacks; empty when there is none. CLI11 may take its value
-// for an argument and complain of that.
+// Returns the first long flag among `arguments` that `app` lacks, or an empty text. CLI11 may take the flag's
+// value for an argument and report that instead.
 std::string unknown_flag(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
@@ -83,12 +83,13 @@ int report(const CLI::App& app, std::string_view text, ExitCode code) {
 
 int run_body(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
   std::vector<std::string> arguments;
-  for (int i = argc - 1; i > 0; --i) arguments.push_back(with_dashes(argv[i]));  // CLI11 wants them reversed
-  // `rondo train` answers --help by itself.
+  // CLI11 expects reverse order.
+  for (int i = argc - 1; i > 0; --i) arguments.push_back(with_dashes(argv[i]));
+  // `rondo train` has its own --help.
   const bool has_own_help = app.get_help_ptr() == nullptr && app.get_option_no_throw("--help") != nullptr;
   if (!has_own_help) use_rondo_help(app);
   try {
-    app.parse(std::vector<std::string>(arguments));  // which CLI11 takes apart
+    app.parse(std::vector<std::string>(arguments));  // CLI11 consumes the vector
     return body();
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help, --version
@@ -107,8 +108,8 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
   } catch (const UsageError& e) {
     return report(app, e.what(), ExitCode::usage);
   } catch (const nlohmann::json::exception& e) {
-    // Who reads a file says where in it a value is wrong; what got past that is said without the library's
-    // name.
+    // Readers of files report the position of a wrong value themselves. Other JSON errors are reported
+    // without the library's prefix.
     return report(app, "a value in a text of JSON cannot be: " + json_problem(e), ExitCode::failed);
   } catch (const std::exception& e) {
     return report(app, plain_message(e), ExitCode::failed);
@@ -128,7 +129,7 @@ int end_with_streams(const std::string& program, int code) {
   std::cout.flush();
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout;
   const int reason = errno;
-  // A reader that has left, as in `| head -1`, wanted no more: that is no failure.
+  // If the reader closed the pipe, as in `| head -1`, that is no failure.
   if (!failed || reason == EPIPE) return code;
   std::fprintf(stderr, "%s: cannot write standard output: %s\n", program.c_str(),
                reason == 0 ? "an earlier write failed" : errno_text(reason).c_str());
@@ -166,7 +167,7 @@ void write_json(const std::string& target, const nlohmann::ordered_json& value) 
   const std::string text = with_controls_escaped(
       value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   if (target == "-") {
-    std::cout << text << std::flush;  // whether it arrived, end_with_streams() says
+    std::cout << text << std::flush;  // end_with_streams() checks for errors
     return;
   }
   try {

@@ -15,14 +15,14 @@
 namespace rondo {
 namespace {
 
-// 1000000 and not 1e+06.
+// Returns 1000000 rather than 1e+06.
 std::string plain(double number) {
   if (std::nearbyint(number) == number && std::abs(number) < 1e15)
     return std::to_string(static_cast<long long>(number));
   return str(number);
 }
 
-// A number with which `is_right` is content.
+// Accepts a number for which `is_right` returns true.
 CLI::Validator number_that(std::function<bool(double)> is_right, const std::string& rule) {
   return CLI::Validator(
       [is_right = std::move(is_right), rule](std::string& text) {

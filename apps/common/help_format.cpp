@@ -22,14 +22,13 @@ std::size_t help_width() {
                     : std::clamp<std::size_t>(static_cast<std::size_t>(width), kLeastWidth, kMostWidth);
 }
 
-// `text` behind what stands in the first line up to `column`; further lines begin at kLeftWidth.
+// Wraps `text`, which begins at `column` of the first line; further lines begin at kLeftWidth.
 std::string wrapped(const std::string& text, std::size_t column) {
   const std::size_t width = help_width();
   std::string result;
   bool begins = true;
   for (const std::string& word : split(text, ' ')) {
-    // A flag in a text stays behind the word before it, so that lines begin with the flags that are
-    // explained.
+    // A flag in a text stays after the preceding word, so that only the explained flags begin a line.
     const bool fits = column + 1 + word.size() <= width || word.starts_with("--");
     if (!begins && !fits) {
       result += "\n" + std::string(kLeftWidth, ' ');
@@ -45,7 +44,7 @@ std::string wrapped(const std::string& text, std::size_t column) {
   return result;
 }
 
-// A left side that is wider than the terminal, as one with many names is, broken behind commas.
+// Breaks a left side that is wider than the terminal (a flag with many names) after commas.
 std::string broken_left(const std::string& left) {
   constexpr std::size_t kIndent = 6;
   std::string result;
@@ -74,7 +73,7 @@ std::string layout_entry(const HelpEntry& entry) {
   return line + wrapped(entry.text, kLeftWidth) + "\n";
 }
 
-// "{csv,jsonl}", "N", "FILE".
+// Returns "{csv,jsonl}", "N" or "FILE".
 std::string value_type(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   const std::string type = option.get_type_name();
@@ -83,7 +82,7 @@ std::string value_type(const CLI::Option& option) {
   return type == "FLOAT" ? "X" : type;
 }
 
-// "-n,--nproc-per-node": the spellings with '-'.
+// Returns "-n,--nproc-per-node": the spellings with '-'.
 std::string flag_names(const CLI::Option& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
@@ -114,7 +113,7 @@ std::vector<HelpGroup> groups_of(const CLI::App& app) {
                      : help_name(flag_names(*option), value_type(*option), option->get_default_str()),
          text});
   }
-  // Arguments first, then groups as they were declared; help itself stands at the end.
+  // Arguments first, then groups in the order of declaration; help itself is last.
   std::stable_sort(groups.begin(), groups.end(), [](const HelpGroup& a, const HelpGroup& b) {
     const auto rank = [](const HelpGroup& group) {
       return group.title == "Arguments" ? 0 : group.title == "Help" ? 2 : 1;

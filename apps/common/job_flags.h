@@ -12,8 +12,8 @@
 
 namespace rondo {
 
-// Adds `--backend`, which takes what that of `rondo train` takes: an engine of rondo's with its options in
-// brackets, or one of a shared module. `engine` holds the default.
+// Adds `--backend` with the values of `rondo train`: a rondo engine with options in brackets, or an engine of
+// a shared module. `engine` holds the default.
 inline CLI::Option* add_engine_flag(CLI::App& app, std::string& engine) {
   return app
       .add_option("--backend", engine,
@@ -22,8 +22,8 @@ inline CLI::Option* add_engine_flag(CLI::App& app, std::string& engine) {
       ->capture_default_str();
 }
 
-// Adds `--nproc-per-node`, which takes what that of `rondo run` takes: a number from `least` on, cpu, gpu or
-// auto. `processes` holds the default.
+// Adds `--nproc-per-node` with the values of `rondo run`: a number of at least `least`, cpu, gpu or auto.
+// `processes` holds the default.
 inline CLI::Option* add_process_flag(CLI::App& app, int& processes, int least = 1) {
   static constexpr int kMost = 1024;
   const auto read = [&processes, least](const std::string& text) {

@@ -70,7 +70,7 @@ std::string libtorch_version(const fs::path& directory) {
   for (const char* header :
        {"include/torch/headeronly/version.h", "include/torch/csrc/api/include/torch/version.h"}) {
     std::error_code missing;
-    // A named pipe would be waited for.
+    // Opening a named pipe would block.
     if (!fs::is_regular_file(directory / header, missing)) continue;
     std::ifstream file(directory / header);
     for (std::string line; std::getline(file, line);) {
@@ -103,7 +103,8 @@ fs::path locate_libtorch() {
 
 fs::path use_libtorch() {
   fs::path directory = locate_libtorch();
-  // Programs of a bundle carry no path of it, whether or not it lies where it was when they were built.
+  // With LIBTORCH set, LD_LIBRARY_PATH is set even for the libtorch that rondo was built with: programs of a
+  // bundle have no RPATH to it.
   if (variable("LIBTORCH").empty() && real(directory) == real(RONDO_LIBTORCH_DIR)) return directory;
   const std::string folder = (directory / "lib").string();
   const std::string before = variable("LD_LIBRARY_PATH");

@@ -9,32 +9,32 @@
 
 namespace rondo {
 
-// "a/b, c": for messages that say where something was looked for.
+// Returns "a/b, c", for messages about searched folders.
 inline std::string path_list(const std::vector<std::filesystem::path>& paths) {
   std::vector<std::string> texts;
   for (const std::filesystem::path& path : paths) texts.push_back(path.string());
   return join(texts, ", ");
 }
 
-// Which libtorch the programs of rondo load. Torch-free: what looks here is started before anything that
-// links it, because the dynamic linker's own message names one library and no folder.
+// Location of the libtorch that rondo's programs load. Torch-free: it runs before any program that links
+// libtorch, because the dynamic linker's own message names one library and no folder.
 
-// The folders that a text like LIBTORCH may mean: a libtorch folder, what holds a torch package, a virtual
-// environment.
+// Returns the folders that a value of LIBTORCH may refer to: a libtorch folder, the parent of a torch
+// package, a virtual environment.
 std::vector<std::filesystem::path> libtorch_candidates(const std::filesystem::path& given);
-// The first of them with lib/libtorch_cpu.so.
+// Returns the first candidate with lib/libtorch_cpu.so.
 std::optional<std::filesystem::path> find_libtorch_below(const std::filesystem::path& given);
-// "2.13.0", from the header that every libtorch carries; empty when there is none.
+// Returns the version ("2.13.0") from the header that every libtorch has; empty if there is none.
 std::string libtorch_version(const std::filesystem::path& directory);
 
-// The libtorch of the programs that this one starts: $LIBTORCH where that is set, else the one that rondo was
-// built with, else one in LD_LIBRARY_PATH. Throws UsageError when LIBTORCH holds none, or one of another
-// version than rondo was built with; Error naming every folder that was looked in when there is none at all.
+// Returns the libtorch of child programs: $LIBTORCH if set, else the one that rondo was built with, else one
+// in LD_LIBRARY_PATH. Throws UsageError if LIBTORCH contains none, or another version than rondo was built
+// with. Throws Error naming every searched folder if there is none.
 std::filesystem::path locate_libtorch();
 
-// locate_libtorch(), and sees to it that programs started from here on load it: sets LD_LIBRARY_PATH, which
-// goes before the paths that programs carry, where LIBTORCH is set or it is not the one that rondo was built
-// with.
+// Calls locate_libtorch() and makes child programs load the result. Sets LD_LIBRARY_PATH, which takes
+// precedence over the programs' RUNPATH, if LIBTORCH is set or the result is not the libtorch that rondo was
+// built with.
 std::filesystem::path use_libtorch();
 
 }  // namespace rondo

@@ -31,8 +31,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPlaceVariable = "RONDO_MATMUL_MEASUREMENTS";
 
-// Whether a file of a few bytes can be made beside `path`; its folder is made when missing. Tried out,
-// because permissions say nothing of read-only and full disks.
+// Returns true if a small file can be created beside `path`; creates its folder if missing. It writes a file,
+// because permissions do not reveal read-only or full disks.
 bool can_be_written(const fs::path& path) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
@@ -47,7 +47,7 @@ bool can_be_written(const fs::path& path) {
   return written;
 }
 
-// Where a measurement may be kept, the best place first.
+// Returns the possible places of measurements, best first.
 std::vector<fs::path> places(const fs::path& run_directory) {
   std::vector<fs::path> result;
   if (fs::path path = matmul_measurements_path(); !path.empty()) result.push_back(std::move(path));
@@ -55,17 +55,16 @@ std::vector<fs::path> places(const fs::path& run_directory) {
   return result;
 }
 
-// Ranks read there what is known.
+// Makes ranks read measurements from `path`.
 void use_place(const fs::path& path) { setenv(kPlaceVariable, path.c_str(), /*overwrite=*/1); }
 
-// A measuring takes seconds, on a busy machine some more. A program that was suspended in it holds its lock
-// on.
+// A measurement takes some seconds, more on a busy machine. A program that is suspended meanwhile keeps its
+// lock.
 constexpr Duration kLongestMeasuring = std::chrono::minutes(2);
 
-// Held while one program measures for `place`: two at once would disturb each other, and what the first one
-// began to compute with would be replaced by the second one's result. The lock is on the folder of the place;
-// without one (a file system that has no locks) both measure. Throws Error when another program holds it too
-// long.
+// Locks `place` for one program's measurement. Two at once would disturb each other, and the second result
+// would replace the kernels that the first program already uses. The lock is on the folder of the place; on a
+// file system without locks both measure. Throws Error if another program holds it too long.
 launch::Descriptor turn_to_measure(const fs::path& place) {
   const fs::path folder = place.has_parent_path() ? place.parent_path() : fs::path(".");
   launch::Descriptor lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

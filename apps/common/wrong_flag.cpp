@@ -10,14 +10,14 @@
 namespace rondo {
 namespace {
 
-// Words of other programs for one flag of ours.
+// Names in other programs for one of rondo's flags.
 struct FieldWords {
   const char* words;
   const char* name;
-  const char* text = nullptr;  // what to give, where that is more than the flag
+  const char* text = nullptr;  // text to suggest, if it is more than the flag
 };
 
-// Programs of ours may have different flags for one meaning: the first that the program has counts.
+// rondo's programs may have different flags with one meaning: the first that the program has is suggested.
 constexpr FieldWords kFieldWords[] = {
     {"learning-rate learningrate eta alpha base-lr max-lr peak-lr step-size", "lr"},
     {"bf16 bfloat16 amp-bf16 use-bf16 half bf16-mixed autocast mixed", "precision",
@@ -125,7 +125,16 @@ constexpr FieldWords kFieldWords[] = {
     {"dist-timeout ddp-timeout distributed-timeout", "timeout"},
     {"max-memory memory memory-budget mem-limit", "memory-limit"},
     {"grad-scaler loss-scaling initial-scale-power init-scale", "loss-scale"},
-    {"report-to logger tracker log-with tensorboard wandb mlflow", "log-to"},
+    {"report-to logger loggers tracker log-with", "log-to"},
+    {"tb tensor-board", "tensorboard"},
+    {"open-telemetry opentelemetry otel", "otlp"},
+    {"json jsonlines", "jsonl"},
+    {"tensorboard use-tensorboard", "log-to", "--log-to tensorboard"},
+    {"mlflow", "log-to", "--log-to mlflow"},
+    {"prometheus metrics-port prometheus-port", "log-to", "--log-to prometheus"},
+    {"otlp", "log-to", "--log-to otlp"},
+    {"csv-log", "log-to", "--log-to csv"},
+    {"json-log", "log-to", "--log-to jsonl"},
     {"cfg config-file conf yaml", "config"},
     {"verbose quiet silent", "progress"},
     {"prompt generate", "sample"},

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using rondo::NcclVersion;
 using rondo::str;
 
-// NCCL beside libtorch: in its folder, or in that of a CUDA wheel's packages.
+// Returns the NCCL beside libtorch: in its folder, or in a CUDA wheel's packages.
 fs::path nccl_library(const fs::path& libtorch) {
   std::error_code none;
   for (const fs::path& folder : {libtorch / "lib", libtorch.parent_path() / "nvidia" / "nccl" / "lib"}) {
@@ -33,7 +33,7 @@ fs::path nccl_library(const fs::path& libtorch) {
   return {};
 }
 
-// Nothing where the library does not load or does not say.
+// Returns the library's version; empty if the library does not load or does not report it.
 std::optional<NcclVersion> nccl_version(const fs::path& library) {
   void* const loaded = library.empty() ? nullptr : dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (loaded == nullptr) return std::nullopt;
@@ -43,7 +43,7 @@ std::optional<NcclVersion> nccl_version(const fs::path& library) {
   return rondo::nccl_version_of(version);
 }
 
-// The version whose headers the module was compiled with; nothing in a build without it.
+// Returns the version whose headers the module was compiled with; empty in a build without NCCL.
 std::optional<NcclVersion> nccl_version_of_build() {
   const std::vector<std::string> numbers = rondo::split(RONDO_NCCL_VERSION, '.');
   if (numbers.size() != 3) return std::nullopt;
@@ -51,7 +51,8 @@ std::optional<NcclVersion> nccl_version_of_build() {
                      std::atoi(numbers[2].c_str())};
 }
 
-// Loads libtorch's CUDA library and rondo's module on it, as a training on GPUs does. Empty, or why not.
+// Loads libtorch's CUDA library and rondo's module on it, as a training on GPUs does. Returns an empty text
+// or the error.
 std::string nccl_load_error(const fs::path& libtorch, const std::string& module) {
   for (const std::string& library : {(libtorch / "lib" / "libtorch_cuda.so").string(), module}) {
     if (dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) == nullptr) return dlerror();
@@ -59,7 +60,7 @@ std::string nccl_load_error(const fs::path& libtorch, const std::string& module)
   return {};
 }
 
-// A reason why an engine cannot be used, and how to get it; empty: it can.
+// The reason why an engine cannot be used, and the remedy; empty if it can be used.
 struct Obstacle {
   std::string why{};
   std::string get{};
@@ -94,7 +95,7 @@ Obstacle nccl_obstacle(const nlohmann::json& torch, const fs::path& library,
   return {};
 }
 
-// Engine nccl: what this build and libtorch have, and NCCL's version.
+// Checks engine nccl: the build, libtorch, and NCCL's version.
 Finding check_nccl(const Findings& libtorch) {
   const nlohmann::json& torch = libtorch.front().data;
   const fs::path library =
@@ -115,8 +116,8 @@ Finding check_nccl(const Findings& libtorch) {
   return finding;
 }
 
-// Engines that a build or a machine may lack, which check_backends() looks for; the others need libtorch
-// alone.
+// Returns true for engines that a build or a machine may lack, which check_backends() checks. The other
+// engines only need libtorch.
 bool has_needs_of_its_own(const std::string& engine) {
   return engine == "gloo" || engine == "mpi" || engine == "nccl";
 }
@@ -183,10 +184,10 @@ struct Card {
 struct Cards {
   std::vector<Card> cards;
   std::string driver;
-  std::string problem;  // empty: none
+  std::string problem;  // empty: no problem
 };
 
-// NVIDIA's management library, which comes with the driver. Programs without CUDA ask it for cards.
+// NVIDIA's management library, which the driver installs. Programs without CUDA can query GPUs through it.
 class ManagementLibrary {
  public:
   ManagementLibrary() : library_(dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL)) {}
@@ -226,12 +227,12 @@ class ManagementLibrary {
   }
 
  private:
-  // nvmlMemory_t.
+  // Same layout as nvmlMemory_t.
   struct Memory {
     unsigned long long total = 0, free = 0, used = 0;
   };
 
-  // Calls a function of the library; one that it lacks fails.
+  // Calls a function of the library; returns an error if the library lacks it.
   template <class Function, class... Arguments>
   int call(const char* name, Arguments... arguments) const {
     auto* const function = reinterpret_cast<Function*>(dlsym(library_, name));

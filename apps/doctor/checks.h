@@ -13,44 +13,45 @@ struct Finding {
   std::string section;  // "libtorch", "backends", ...
   std::string name;     // "gloo"
   State state = State::ok;
-  std::string detail;   // what was found
-  std::string get;      // what to do or type when it is not ok
-  nlohmann::json data;  // the same for programs; an object or null
+  std::string detail;   // result of the check
+  std::string get;      // remedy if it is not ok
+  nlohmann::json data;  // machine-readable form; an object or null
 };
 
 using Findings = std::vector<Finding>;
 
-// "ok", "missing", "warning" or "broken". Only "broken" makes the doctor exit with 1: rondo cannot train so.
+// Returns "ok", "missing", "warning" or "broken". Only "broken" makes the doctor exit with 1: rondo cannot
+// train.
 const char* to_string(State state);
 
 }  // namespace doctor
 
-// One function per section of the report. None throws for what it finds.
+// One function per section of the report. None throws for a problem that it finds.
 namespace doctor {
 
-// libtorch: where, version, CUDA, and whether it can be loaded. `directory` is looked into instead of the one
-// that rondo was built with, unless empty.
+// Checks libtorch: path, version, CUDA, and whether it loads. Looks in `directory` if not empty, else in the
+// folder that rondo was built with.
 Findings check_libtorch(const std::string& directory);
-// Whether the dynamic linker finds the libraries of every program of rondo beside this one.
+// Checks that the dynamic linker finds the libraries of all of rondo's programs beside this one.
 Findings check_programs();
-// The engines native, gloo, mpi and nccl. `libtorch` is what check_libtorch found.
+// Checks the engines native, gloo, mpi and nccl. `libtorch` is the result of check_libtorch().
 Findings check_backends(const Findings& libtorch);
-// Which kernels multiply float32 matrices; measures them when that was not done on this machine, where
-// libtorch loads and is the one that rondo was built with.
+// Reports the kernels for float32 matrix products. Measures them if this machine has no measurement, libtorch
+// loads and is the one that rondo was built with.
 Findings check_matmul(const Findings& libtorch);
-// Cores, NUMA nodes, memory and their limits, GPUs.
+// Checks cores, NUMA nodes, memory and its limits, GPUs.
 Findings check_machine();
-// The cards with their memory, and the driver.
+// Checks the GPUs with their memory, and the driver.
 Finding check_gpus();
-// What bounds shared memory, and the descriptors and files it needs.
+// Checks limits of shared memory, and of the descriptors and files that it needs.
 Findings check_shared_memory();
 Findings check_network();
-// Launchers and schedulers: installed programs, and what the environment says of this process.
+// Checks launchers and schedulers: installed programs, and this process's environment variables.
 Findings check_schedulers();
 
-// Path of `program` in PATH, or an empty text.
+// Returns the path of `program` in PATH, or an empty text.
 std::string which(const std::string& program);
-// First line of a file, or an empty text.
+// Returns the first line of a file, or an empty text.
 std::string first_line(const std::string& path);
 
 }  // namespace doctor

@@ -27,7 +27,7 @@ namespace {
 using rondo::Bytes;
 using rondo::str;
 
-// A number from a control group's file, empty for "max" or no such file.
+// Returns a number from a control group's file; empty for "max" or a missing file.
 std::optional<std::uint64_t> group_limit(const std::string& path) {
   const std::string text = first_line(path);
   if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;

@@ -1,4 +1,4 @@
-// `rondo doctor`: what this machine offers, what is missing, and how to get it.
+// `rondo doctor`: checks this machine for everything that rondo needs, and suggests remedies.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -29,7 +29,7 @@ void append(doctor::Findings& to, doctor::Findings from) {
 doctor::Findings examine(const std::string& libtorch_directory) {
   doctor::Findings findings = doctor::check_libtorch(libtorch_directory);
   doctor::Findings backends = doctor::check_backends(findings);
-  // First: what it finds is also what the programs that measure load.
+  // First, because it also finds the libtorch that the measuring programs load.
   doctor::Findings programs = doctor::check_programs();
   append(findings, doctor::check_matmul(findings));
   append(findings, std::move(programs));
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
                  "Look at this libtorch; default: $LIBTORCH, else the one rondo was built with")
       ->type_name("DIR");
   const int code = rondo::run_command_line(app, argc, argv, [&] { return report(libtorch, json); });
-  // Without destructors of libraries: libtorch's may crash when only half of it could be loaded.
+  // Skips destructors of libraries: libtorch's may crash if it was loaded only partly.
   std::fflush(nullptr);
   std::_Exit(code);
 }

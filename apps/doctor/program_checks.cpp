@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using rondo::str;
 
-// rondo's programs beside this one, by name.
+// Returns rondo's programs beside this one, by name.
 std::vector<fs::path> siblings() {
   std::vector<fs::path> programs;
   std::error_code none;
@@ -37,7 +37,8 @@ std::vector<fs::path> siblings() {
   return programs;
 }
 
-// Shared libraries that the dynamic linker does not find for `program`, which it only lists and does not run.
+// Returns the shared libraries that the dynamic linker does not find for `program`. It only lists them and
+// does not run the program.
 std::vector<std::string> missing_libraries(const fs::path& program) {
   const rondo::ChildOutput listed = rondo::run_child({program.string()}, {{"LD_TRACE_LOADED_OBJECTS", "1"}});
   std::vector<std::string> missing;
@@ -87,12 +88,12 @@ using rondo::str;
 constexpr const char* kGetLibtorch =
     "make setup   (or set LIBTORCH=/path/to/libtorch and build again; any libtorch >= 2.11)";
 
-// Empty when it can be loaded, else why not.
+// Returns an empty text if libtorch can be loaded, else the error.
 std::string load_error(const fs::path& directory) {
   const std::string path = directory / "lib" / "libtorch_cpu.so";
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return dlerror();
-  // Not closed: libtorch starts things that do not take kindly to it.
+  // Not closed: libtorch starts threads that do not survive dlclose.
   return {};
 }
 

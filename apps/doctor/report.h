@@ -6,14 +6,14 @@
 
 namespace doctor {
 
-// A table for people, one section after another; what is not ok is followed by what to type. `coloured` for
-// terminals.
+// Returns a table for terminals, one section after another; a finding that is not ok has its remedy below.
+// `coloured` adds escape sequences.
 std::string to_table(const Findings& findings, bool coloured);
 
-// {"rondo_version", "healthy", "findings": [{"section", "name", "state", "detail", "get", "data"}]}.
+// Returns {"rondo_version", "healthy", "findings": [{"section", "name", "state", "detail", "get", "data"}]}.
 nlohmann::ordered_json to_json(const Findings& findings);
 
-// Nothing is broken: rondo can train here.
+// Returns true if no finding is broken: rondo can train here.
 bool healthy(const Findings& findings);
 
 }  // namespace doctor

@@ -1,4 +1,4 @@
-// `rondo export`: a trained model for others.
+// `rondo export`: writes a trained model in other formats.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -34,7 +34,7 @@ void write_document(const fs::path& path, const Json& document) {
   write_own_file(path, document.dump(2) + "\n");
 }
 
-// transformers' own name for the format of the weights.
+// File and metadata names as in transformers.
 void write_weights(const fs::path& folder, const NamedTensors& tensors) {
   write_tensors(folder / "model.safetensors", tensors);
 }
@@ -44,7 +44,7 @@ std::string utf8(char32_t letter) {
   return {static_cast<char>(0xC0 | (letter >> 6)), static_cast<char>(0x80 | (letter & 0x3F))};
 }
 
-// GPT-2's letter for every byte: itself where it is printed, else one from 256 on.
+// Returns GPT-2's letter for every byte: the byte itself if printable, else a letter from U+0100 on.
 std::vector<std::string> byte_letters() {
   std::vector<std::string> letters;
   char32_t next = 256;
@@ -55,7 +55,7 @@ std::vector<std::string> byte_letters() {
   return letters;
 }
 
-// A byte-level tokenizer without merges: token i is byte i.
+// Returns a byte-level tokenizer without merges: token i is byte i.
 Json byte_tokenizer() {
   Json vocabulary = Json::object();
   for (const std::string& letter : byte_letters()) vocabulary[letter] = vocabulary.size();
@@ -85,7 +85,7 @@ DataNeeds data_needs_of(const TrainedRun& run) {
   return model_setup(run.flags.model, run.flags.options)->data_needs(run.model_config);
 }
 
-// The tokenizer.json with which the run read its texts; empty: byte by byte.
+// Returns the tokenizer.json that the run read its texts with; empty for bytes.
 fs::path tokenizer_of(const TrainedRun& run) {
   const auto given = run.flags.options.find("tokenizer");
   if (given != run.flags.options.end()) return given->second;
@@ -132,9 +132,9 @@ void write_bert(const fs::path& folder, const BertConfig& config, const NamedTen
                  {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", needs.lower_case}});
 }
 
-// Writes a folder that Hugging Face's transformers open with from_pretrained: config.json, model.safetensors,
-// and the tokenizer's files (of a gpt that reads bytes one whose tokens are the bytes). Throws UsageError for
-// a model that is neither gpt nor bert.
+// Writes a folder for from_pretrained of Hugging Face's transformers: config.json, model.safetensors and the
+// tokenizer's files. A gpt on bytes gets a tokenizer whose tokens are the bytes. Throws UsageError for a
+// model that is neither gpt nor bert.
 void write_hugging_face(const fs::path& folder, const Model& model, const TrainedRun& run) {
   const torch::nn::Module& module = *model.module;
   const NamedTensors tensors = named_tensors(module);
@@ -170,7 +170,7 @@ struct ExportFlags {
   std::string json;
 };
 
-// A TorchScript model stays what it was, with the weights that it has now.
+// Loads the run's original TorchScript model and sets the current weights.
 torch::jit::Module script_of_file(const std::string& path, const rondo::Model& model) {
   torch::jit::Module script = rondo::load_script(path);
   rondo::prepare_assign(rondo::named_tensors(script), rondo::named_tensors(*model.module), path)();
@@ -179,11 +179,11 @@ torch::jit::Module script_of_file(const std::string& path, const rondo::Model& m
 }
 
 struct Written {
-  bool any_batch = true;     // of TorchScript: whether it takes any number of samples
-  std::int64_t samples = 2;  // else this one
+  bool any_batch = true;     // TorchScript: accepts any number of samples
+  std::int64_t samples = 2;  // otherwise this number
 };
 
-// In a new file, on the disk. libtorch itself would follow a link of the name, and does not sync.
+// Saves to a new file, with sync. libtorch itself would follow a symbolic link and does not sync.
 void save_script(const torch::jit::Module& script, const rondo::ReplacedFile& target) {
   rondo::OutputFile file(target.temporary(), rondo::OutputFile::Mode::create, target.target());
   std::exception_ptr failure;
@@ -192,7 +192,7 @@ void save_script(const torch::jit::Module& script, const rondo::ReplacedFile& ta
       try {
         file.write(std::span(static_cast<const std::byte*>(data), size));
         return size;
-      } catch (...) {  // which libtorch would tell in its own words
+      } catch (...) {  // libtorch would wrap the exception
         failure = std::current_exception();
         return 0;
       }

@@ -1,5 +1,5 @@
-// `rondo-matmul`: measures which of MKL's float32 kernels are faster here, and keeps the result. Not a
-// command for people: other programs of rondo run it when a machine has not been measured.
+// `rondo-matmul`: measures which of MKL's float32 kernels are faster here, and stores the result. Not for
+// users: other programs of rondo run it on a machine without a measurement.
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -23,7 +23,7 @@
 namespace rondo {
 namespace {
 
-// A layer of so many inputs and outputs on so many rows. Those of a transformer and of a small network.
+// A linear layer on `rows` rows. The list has layers of a transformer and of a small network.
 struct Layer {
   std::int64_t rows, inputs, outputs;
 };
@@ -36,7 +36,7 @@ struct Product {
   double flops;
 };
 
-// The three products of a linear layer: forward, gradient of the input, gradient of the weight.
+// Returns the three products of a linear layer: forward, gradient of the input, gradient of the weight.
 std::vector<Product> products_of(const Layer& layer) {
   const at::Tensor input = torch::randn({layer.rows, layer.inputs});
   const at::Tensor weight = torch::randn({layer.outputs, layer.inputs});
@@ -63,8 +63,8 @@ double relative_error(const at::Tensor& result, const at::Tensor& exact) {
   return ((result.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
 }
 
-// One process's times and errors, for every shape and form that is measured: {"us": [...], "flops": [...],
-// "errors": [...]}. One thread; about 0.2 s.
+// Returns one process's times and errors for every measured shape and form: {"us": [...], "flops": [...],
+// "errors": [...]}. Single-threaded; takes about 0.2 s.
 nlohmann::json measure_products() {
   at::set_num_threads(1);
   torch::manual_seed(1);
@@ -81,8 +81,8 @@ nlohmann::json measure_products() {
   return answer;
 }
 
-// The figures of one choice from what several processes measured with it: the best time of each product
-// counts. Throws Error when the processes measured different things.
+// Combines the measurements of several processes with one choice: the best time of each product counts.
+// Throws Error if the processes measured different products.
 MatmulFigures combine(const std::vector<nlohmann::json>& processes) {
   const nlohmann::json& first = processes.at(0);
   const std::size_t products = first.at("us").size();
@@ -110,9 +110,10 @@ using rondo::Error;
 using rondo::str;
 
 constexpr int kLeastTurns = 2, kMostTurns = 6;
-constexpr double kSettled = 1.03;  // a turn that brings no more than this has brought nothing
+constexpr double kSettled = 1.03;  // smallest improvement of a turn that counts
 
-// What the processes of one choice measured. In turns, so that a slow moment of the machine hits both.
+// Results of each choice's processes. The choices alternate, so that a slow moment of the machine affects
+// both.
 struct Turns {
   std::vector<nlohmann::json> standard;
   std::vector<nlohmann::json> fast;
@@ -126,7 +127,7 @@ nlohmann::json measure_in_a_process(const std::string& choice) {
   return rondo::parse_json_strict(output.text, self);
 }
 
-// In turns until the best times settle: what is kept here decides for good, and the machine may be busy now.
+// Alternates until the best times settle: the stored result is permanent, and the machine may be busy now.
 rondo::MatmulMeasurement measure() {
   Turns turns;
   rondo::MatmulMeasurement measured{rondo::machine_name(), {}, {}, {}};
@@ -134,7 +135,7 @@ rondo::MatmulMeasurement measure() {
     for (const bool fast : {false, true}) {
       nlohmann::json process = measure_in_a_process(fast ? "fast" : "libtorch");
       measured.library = process.at("library");
-      // Where there is nothing to choose, both are the default.
+      // Without a second choice of kernels both are the default.
       if (fast && !process.at("fast").get<bool>()) process = turns.standard.back();
       (fast ? turns.fast : turns.standard).push_back(std::move(process));
     }

@@ -1,4 +1,4 @@
-// `rondo new NAME`: a folder with a project that trains a model of its own with this rondo.
+// `rondo new NAME`: creates a project that trains its own model with this rondo.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -21,7 +21,7 @@ using rondo::UsageError;
 
 constexpr std::size_t kLongestName = 100;
 
-// CMake's projects and programs take such names.
+// Throws UsageError unless CMake accepts the name for projects and programs.
 void check_name(const std::string& name) {
   const auto fits = [](char letter) {
     return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '-';
@@ -35,7 +35,7 @@ void check_name(const std::string& name) {
                        " characters at most"));
 }
 
-// Where the rondo that this program belongs to is installed.
+// Returns the installation prefix of this program's rondo.
 fs::path installation() {
   fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
   if (fs::exists(prefix / "lib" / "cmake" / "rondo" / "rondoConfig.cmake")) return prefix;

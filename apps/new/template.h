@@ -6,14 +6,14 @@
 
 namespace rondo {
 
-// A file of a new project. @PROJECT@, @RONDO@ and @LIBTORCH@ stand for the project's name, where rondo is
-// installed, and its libtorch.
+// A file of a new project. @PROJECT@, @RONDO@ and @LIBTORCH@ are replaced by the project's name, rondo's
+// installation and its libtorch.
 struct TemplateFile {
   std::string name;
   std::string_view text;
 };
 
-// In the order in which they are written.
+// Returns the files in the order of writing.
 std::vector<TemplateFile> template_files();
 
 }  // namespace rondo

@@ -78,7 +78,7 @@ namespace {
 
 std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
 
-// Neighbours with the same choice share a line.
+// Adjacent units with the same choice share a line.
 void print_units(const cost::StepModel& model, const plan::PlanResult& answer,
                  const plan::Explanation& explanation) {
   std::printf("\n%-34s %-24s %s\n", "units", "choice", "why");
@@ -96,7 +96,7 @@ void print_units(const cost::StepModel& model, const plan::PlanResult& answer,
   }
 }
 
-// Meshes that nobody looked at share a line, by the reason.
+// Meshes that were not evaluated share a line, by reason.
 void print_candidates(const plan::MeshPlan& plan) {
   std::printf("%-44s %12s %12s %12s  %s\n", "mesh", "step ms", "bound ms", "peak", "");
   std::map<std::string, std::pair<std::string, int>> others;

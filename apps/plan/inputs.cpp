@@ -119,7 +119,7 @@ InterruptWatch::InterruptWatch() : thread_(std::make_unique<Thread>()) {
       const int signal = sigtimedwait(&signals, nullptr, &pause);
       if (signal < 0) continue;
       last = signal;
-      if (token.cancelled()) patience = Deadline::after(Duration::zero());  // the second one
+      if (token.cancelled()) patience = Deadline::after(Duration::zero());  // second signal
       if (signal == SIGTERM && patience.is_never()) patience = Deadline::after(kPatience);
       token.cancel();
     }

@@ -10,26 +10,26 @@
 
 namespace rondo {
 
-// The flags that say what is planned or simulated.
+// Flags of the job to plan or simulate.
 struct PlanningInputs {
-  std::string profile;    // a file
+  std::string profile;    // path of a file
   std::string synthetic;  // "gpt:layers=48,..."
   std::optional<std::uint64_t> random_profile;
   int random_units = 48;
   std::string buffers = "unit";
   std::string block_bytes;
-  int micro_batches = 0;  // of a pipeline; 0: not said
+  int micro_batches = 0;  // micro-batches of a pipeline; 0: not given
   cost::StepOptions options;
 };
 void add_planning_flags(CLI::App& app, PlanningInputs& inputs);
 
-// Reads or makes the profile. Throws UsageError unless exactly one source is given.
+// Reads or generates the profile. Throws UsageError unless exactly one source is given.
 cost::Profile load_profile(const PlanningInputs& inputs);
 cost::StepOptions step_options(const PlanningInputs& inputs);
 
-// Cancels its token when the process gets SIGINT or SIGTERM for the first time; the second time, and where it
-// has not ended kPatience after a SIGTERM, the process ends as usual: whoever sends that one does not wait
-// long. Made before any thread that should not see the signals.
+// Cancels its token at the first SIGINT or SIGTERM of the process. The process ends with the signal's default
+// action at the second signal, and kPatience after a SIGTERM, because the sender of a SIGTERM does not wait
+// long. Must be created before any thread that should not receive the signals.
 class InterruptWatch {
  public:
   InterruptWatch();

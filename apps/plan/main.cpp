@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 using rondo::str;
 using rondo::UsageError;
 
-// What the plan says in words may take so long at least, after the time limit.
+// Least time for the explanations, after the time limit.
 constexpr auto kExplaining = std::chrono::milliseconds(500);
 
 struct Flags {
@@ -50,7 +50,7 @@ struct Flags {
   std::string fsdp2;
   std::string mps;
   std::string profile_out;
-  std::vector<std::string> arguments;  // of the command line
+  std::vector<std::string> arguments;  // this program's command line
 };
 
 void add_flags(CLI::App& app, Flags& f) {
@@ -145,7 +145,7 @@ rondo::plan::PlannerOptions planner_options(const Flags& f, const rondo::CancelT
   return options;
 }
 
-// Step times of N plans by chance, and where ours stands.
+// Compares the plan with the step times of N random plans.
 Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan::PlanResult& answer,
                          const Flags& f, std::uint64_t limit, const rondo::CancelToken& cancel) {
   std::vector<double> times;
@@ -164,7 +164,7 @@ Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan:
   };
   json["step_ms"] = {
       {"min", times.front()}, {"p10", at(0.1)}, {"p50", at(0.5)}, {"p90", at(0.9)}, {"max", times.back()}};
-  // Not by rounding: equal plans add up the same times in different orders.
+  // Ignores rounding: equal plans sum the same times in different orders.
   const double faster = answer.result.step_s * 1e3 * (1 - 1e-9);
   json["faster_than_plan"] = std::lower_bound(times.begin(), times.end(), faster) - times.begin();
   return json;
@@ -207,7 +207,7 @@ void write_files(const Flags& f, const rondo::cost::StepModel& model, const rond
 
 bool is_for_meshes(const Flags& f) { return f.meshes == "all" || !f.mesh.empty(); }
 
-// What only plans along data have an answer for.
+// Rejects flags that only plans along data support.
 void refuse_with_meshes(const Flags& f) {
   const std::pair<const char*, bool> others[] = {{"--sweep", f.sweep > 0},
                                                  {"--random", f.random > 0},

@@ -1,4 +1,4 @@
-// `rondo predict`: what a trained model says of data.
+// `rondo predict`: writes a trained model's predictions for a data set.
 #include <ATen/core/Tensor.h>
 #include <torch/types.h>
 #include <unistd.h>
@@ -31,22 +31,22 @@
 namespace rondo {
 namespace {
 
-// Kinds of a model's outputs.
+// The kind of a model's outputs.
 enum class PredictionKind {
   classes,  // [samples, classes] of logits
   tokens,   // [samples, length, vocabulary] of logits
   numbers,  // anything else: values for each sample
 };
 
-// Writes predictions, a row for each sample, in the order of samples.
+// Writes predictions, one row per sample, in the order of samples.
 class PredictionRows {
  public:
   virtual ~PredictionRows() = default;
-  // Of the next samples; `outputs` is on the CPU, in float32. May be called until the samples end.
+  // Writes the next samples' rows; `outputs` is on the CPU, in float32. May be called until the samples end.
   virtual void write(const at::Tensor& outputs) = 0;
 };
 
-// The shortest text that reads back the same.
+// Returns the shortest text that reads back as the same value.
 std::string number_text(float value) {
   std::array<char, 32> text{};
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
@@ -59,7 +59,7 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
-// A sample's prediction, whatever it is written as.
+// A sample's prediction, independent of the format.
 struct Prediction {
   std::int64_t sample = 0;
   std::int64_t likeliest = -1;       // classes
@@ -156,7 +156,8 @@ class JsonRows final : public Rows {
   std::ostream& out_;
 };
 
-// `format` is "csv" (a first line names the columns) or "jsonl". `class_names` may be empty: numbers then.
+// Creates a writer. `format` is "csv" (with a header line) or "jsonl". If `class_names` is empty, classes are
+// numbers.
 std::unique_ptr<PredictionRows> make_prediction_rows(const std::string& format, PredictionKind kind,
                                                      std::vector<std::string> class_names,
                                                      std::ostream& out) {
@@ -186,7 +187,7 @@ rondo::PredictionKind kind_of(const at::Tensor& output, const rondo::DatasetInfo
 
 using Sink = std::function<void(const std::string& text)>;
 
-// Rows go to `sink` on rank 0, in the order of samples; ranks compute batches by turns.
+// Passes rows to `sink` on rank 0, in the order of samples; ranks compute batches in turn.
 void write_rows(const PredictFlags& flags, const rondo::OpenedRun& opened, const Sink& sink) {
   const at::NoGradGuard no_gradients;
   const rondo::Dataset& data = *opened.data;
@@ -196,13 +197,13 @@ void write_rows(const PredictFlags& flags, const rondo::OpenedRun& opened, const
   const std::int64_t together = flags.batch_size * context.world_size();
   const std::int64_t batches = rondo::divide_rounding_up(data.size(), flags.batch_size);
   rondo::ProgressOptions shown;
-  // Rows on a terminal are their own progress.
+  // Rows on a terminal already show the progress.
   if (context.rank() > 0 || (flags.output == "-" && isatty(STDOUT_FILENO) != 0))
     shown.style = rondo::ProgressStyle::off;
   rondo::Progress progress(stderr, shown);
   for (std::int64_t first = 0; first < data.size(); first += together) {
     const std::int64_t begin = std::min(data.size(), first + flags.batch_size * context.rank());
-    // Empty where the last batches are other ranks'.
+    // Empty if the last batches belong to other ranks.
     std::vector<std::int64_t> samples(
         static_cast<std::size_t>(std::min(flags.batch_size, data.size() - begin)));
     std::iota(samples.begin(), samples.end(), begin);
@@ -225,7 +226,7 @@ void write_rows(const PredictFlags& flags, const rondo::OpenedRun& opened, const
 void predict(const PredictFlags& flags, const rondo::OpenedRun& opened) {
   opened.model.module->to(opened.device);
   opened.model.module->eval();
-  // On rank 0, and told to all.
+  // Opened on rank 0; run_agreed() reports a failure on all ranks.
   std::optional<rondo::ReplacedFile> target;
   std::optional<rondo::OutputFile> file;
   rondo::run_agreed(opened.context, [&] {

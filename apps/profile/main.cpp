@@ -54,7 +54,7 @@ int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
   return rondo::launch::run_job(options);
 }
 
-// Values by chance; for a loss of elements the target is numbers of the output's sizes.
+// Returns a batch of random values. For an element-wise loss the target has the output's sizes.
 rondo::Batch batch_for(const rondo::Model& model, const Flags& flags) {
   const rondo::ExampleBatch example = rondo::example_batch(model, flags.batch_size);
   rondo::Batch batch{.inputs = {example.input}, .targets = {example.target}, .samples = flags.batch_size};
@@ -184,7 +184,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return rondo::run_command_line(app, argc, argv, [&] {
     if (rondo::env::is_one_of_several(rondo::env::process_environment())) {
-      // A rank that another launcher started is told by nobody else.
+      // A rank of another launcher has no other source of the setting.
       rondo::set_matmul(flags.matmul);
       return rondo::record_failures([&] { return profile_as_a_rank(flags); });
     }

@@ -41,9 +41,10 @@ Json draw(const std::filesystem::path& plan_path, const std::filesystem::path& p
       .at("planner");
 }
 
-// Returns what a planned run was to do, for the page: the plan's summary, its simulated step, and step times
-// of plans and baselines at limits around it (looked for anew, in about three seconds). From plan.json and
-// profile.json in the run's directory; null where they are not there, or cannot be read, which a note says.
+// Returns the predictions of a planned run for the page: the plan's summary, its simulated step, and step
+// times of plans and baselines at limits around it (searched again, in about three seconds). Reads plan.json
+// and profile.json in the run's directory. Returns null if they do not exist; if they cannot be read, returns
+// null and adds a note.
 Json planned_step(const std::filesystem::path& run_directory, std::vector<std::string>& notes) {
   const std::filesystem::path plan = run_directory / "plan.json";
   const std::filesystem::path profile = run_directory / "profile.json";
@@ -105,7 +106,7 @@ int main(int argc, char** argv) {
       "  rondo report runs/gpt -o gpt.html --json -   # also prints the figures as JSON\n"
       "  rondo report runs/a runs/b runs/c            # losses, speeds and what differs, in comparison.html");
   return rondo::run_command_line(app, argc, argv, [&] {
-    // Not while the line is read, so that an unknown flag is named before what stands behind it.
+    // After parsing, so that an unknown flag is reported before wrong arguments.
     for (const std::string& directory : directories) {
       if (const std::string fault = rondo::existing_path()(directory); !fault.empty())
         throw rondo::UsageError(rondo::str("RUN_DIR: ", fault));

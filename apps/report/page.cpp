@@ -21,8 +21,8 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   }
 }
 
-// Inside <script> only "</script" and "<!--" mean something to HTML; in JSON and in JavaScript strings "<"
-// may be written as an escape, in a library's code the end tag is split.
+// Escapes data for <script>. There HTML interprets only "</script" and "<!--". In JSON and in JavaScript
+// strings "<" becomes an escape; in a library's code the end tag is split.
 std::string json_for_html(const nlohmann::ordered_json& value) {
   return replaced(value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "<",
                   "\\u003c");
@@ -45,7 +45,7 @@ std::string make_page(const nlohmann::ordered_json& document) {
       {"@CHART_LIBRARY@", script_for_html(assets::chart_library)},
       {"@SCRIPT@", script_for_html(scripts)},
   };
-  // In the order of the page, and only once each: what is put in is never searched for the next mark.
+  // Replaces marks in page order, each once: inserted text is never searched for the next mark.
   std::string page;
   std::string_view rest = assets::page_html;
   for (const auto& [mark, text] : parts) {

@@ -5,9 +5,9 @@
 
 namespace rondo {
 
-// The whole page as one HTML text that loads nothing: `document` is what report_document() returns, or
-// {title, plan} with what `rondo bench collectives --explain NAME --json -` prints, or {title, planner} as
-// apps/plan/answer.h makes it; each with made_by, the page's Provenance, where it is known.
+// Returns the page as a self-contained HTML text. `document` is the result of report_document(), {title,
+// plan} with the output of `rondo bench collectives --explain NAME --json -`, or {title, planner} as in
+// apps/plan/answer.h; each with made_by, the page's Provenance, if known.
 std::string make_page(const nlohmann::ordered_json& document);
 
 }  // namespace rondo

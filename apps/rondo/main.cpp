@@ -1,4 +1,4 @@
-// The `rondo` program: `rondo run` itself, and everything else by starting its sibling programs.
+// The `rondo` program: runs `rondo run` itself, and starts the sibling program of any other subcommand.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,23 +17,22 @@
 #include "rondo/launch/stop_signals.h"
 #include "run_command.h"
 
-// Subcommands that are programs of their own, named rondo-<subcommand> and kept beside this program, as git
-// does.
+// Subcommands are separate programs named rondo-<subcommand> beside this program, as in git.
 
-// Each one that is known.
+// A known subcommand.
 struct Subcommand {
   const char* name;
   const char* help;             // one line
-  bool links_libtorch = false;  // and cannot start without it
+  bool links_libtorch = false;  // it needs libtorch to start
 };
 const std::vector<Subcommand>& known_subcommands();
 
-// Replaces this process by the subcommand's program. Only returns by throwing: rondo::UsageError when the
-// name is not known or its program is not there, and what use_libtorch() throws for a program that links
-// libtorch.
+// Replaces this process by the subcommand's program. Throws rondo::UsageError if the name is unknown or its
+// program does not exist. For a program that links libtorch it throws as use_libtorch() does. Does not
+// return.
 [[noreturn]] void exec_subcommand(const std::string& name, const std::vector<std::string>& arguments);
 
-// Path of the subcommand's program; throws rondo::UsageError as above.
+// Returns the path of the subcommand's program; throws rondo::UsageError as exec_subcommand() does.
 std::string subcommand_program(const std::string& name);
 
 using rondo::str;
@@ -86,7 +85,7 @@ bool links_libtorch(const std::string& name) {
 
 void exec_subcommand(const std::string& name, const std::vector<std::string>& arguments) {
   const std::string program = subcommand_program(name);
-  // Said here, because the dynamic linker would say it before the program's own first line.
+  // Checked here, because the dynamic linker would otherwise fail before the program's first line.
   if (links_libtorch(name)) rondo::use_libtorch();
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
@@ -131,7 +130,7 @@ int dispatch(Arguments arguments) {
     return 0;
   }
   if (command.starts_with("-")) throw rondo::UsageError("unknown flag " + command);
-  // Both save what there is at these signals, and install their handlers later.
+  // Both handle these signals gracefully, and install their handlers later.
   if (command == "run" || command == "train")
     rondo::launch::hold_signals(rondo::launch::signals_held_at_start());
   if (command == "run") return run_command(arguments);

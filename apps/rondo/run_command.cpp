@@ -45,7 +45,7 @@ constexpr const char* kExamples = R"(Examples:
 Every flag can also be given as PET_<FLAG> in the environment (PET_NPROC_PER_NODE=2), and with _ for -.
 Exit code: 0; the exit code of the worker that failed first, or 128 + its signal; 2 wrong usage; 3 pre-empted.)";
 
-// The texts of all flags, before they are understood.
+// The flags' texts before they are parsed.
 struct Flags {
   std::string nproc_per_node = "1";
   std::string nnodes;
@@ -91,7 +91,7 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-// "max-restarts" as CLI11 writes it: both spellings, and short names before.
+// Returns names in CLI11's format, "--max-restarts,--max_restarts", after the short names.
 std::string spellings(const std::string& name, const std::string& short_names = "") {
   const std::string other = with_underscores(name);
   return short_names + "--" + name + (other == name ? "" : ",--" + other);
@@ -240,7 +240,7 @@ void parse_wrappers(const std::vector<std::string>& texts, RunOptions& options) 
   }
 }
 
-// "2", or torchrun's "2:2"; a range of numbers would need hosts that come and go.
+// Parses "2", or torchrun's "2:2". Ranges of numbers are rejected: they need an elastic job.
 int parse_host_count(const std::string& text) {
   const std::vector<std::string> bounds = rondo::split(text, ':');
   if (bounds.empty() || bounds.size() > 2 || bounds.front() != bounds.back()) {
@@ -250,15 +250,15 @@ int parse_host_count(const std::string& text) {
   return parse_count(bounds.front(), "--nnodes", 1);
 }
 
-// The hosts of the job, and which one this is: from flags, else from the scheduler that started a launcher on
-// each of them.
+// The job's hosts and this host's rank: from flags, else from the scheduler that started a launcher on each
+// host.
 struct Hosts {
   int count = 1;
   int node_rank = 0;
-  std::optional<rondo::env::LauncherPlace> place;  // where the scheduler was asked
+  std::optional<rondo::env::LauncherPlace> place;  // set if the scheduler was queried
 };
 
-// With --nnodes above 1 and without --node-rank.
+// Returns this host's rank for --nnodes above 1 without --node-rank.
 int node_rank_among(int hosts, const std::string& nnodes, const Hosts& told) {
   if (told.place && told.place->num_nodes != hosts) {
     throw UsageError(str("--nnodes ", nnodes, " contradicts ", told.place->launcher_source,
@@ -291,7 +291,7 @@ Hosts find_hosts(const Flags& flags) {
   return hosts;
 }
 
-// "4", or one number a host: "4,4,2".
+// Parses "4", or one number per host: "4,4,2".
 void parse_processes(const Flags& flags, const Hosts& found, RunOptions& options) {
   const std::string& text = flags.nproc_per_node;
   const int hosts = found.count;
@@ -311,7 +311,7 @@ void parse_processes(const Flags& flags, const Hosts& found, RunOptions& options
   if (hosts > 1) options.processes_of_hosts = counts;
 }
 
-// "worker=restart:3,ps=stop".
+// Parses "worker=restart:3,ps=stop".
 void parse_policies(const std::string& text, RunOptions& options) {
   using rondo::launch::OnFailure;
   for (const std::string& entry : rondo::split(text, ',')) {
@@ -343,7 +343,7 @@ void parse_policies(const std::string& text, RunOptions& options) {
   }
 }
 
-// A job of roles, of this host alone: with parameter servers, or with a coordinator.
+// Configures a job with roles on this host alone: with parameter servers, or with a coordinator.
 void parse_roles(const Flags& flags, RunOptions& options) {
   options.evaluator = flags.evaluator;
   const int evaluators = options.evaluator ? 1 : 0;
@@ -387,7 +387,8 @@ void check_accepted(const Flags& flags) {
   rondo::parse_number(flags.monitor_interval, "--monitor-interval");
 }
 
-// "join_timeout=60,..." (torchrun's keys); what only its own rendezvous knows is accepted.
+// Parses "join_timeout=60,..." (torchrun's keys); keys that only torchrun's rendezvous supports are accepted
+// and ignored.
 void parse_rdzv_conf(const std::string& text, RunOptions& options) {
   for (const std::string& entry : rondo::split(text, ',')) {
     const std::size_t equals = entry.find('=');
@@ -445,7 +446,7 @@ void parse_meeting_place(const Flags& flags, const Hosts& hosts, RunOptions& opt
   }
   if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
   if (port.empty() || port == "0") {
-    // Nobody could tell the other hosts of a free one.
+    // Other hosts could not learn a free port.
     if (several) options.master_port = kDefaultMasterPort;
     return;
   }
@@ -498,8 +499,8 @@ RunOptions to_options(const Flags& flags, const std::string& program,
   return options;
 }
 
-// main() holds all signals that may be handled; those that this job does not handle have their default
-// action.
+// main() holds all signals that may be handled. Restores the default action of those that this job does not
+// handle.
 void release_unhandled_signals(const RunOptions& options) {
   std::set<int> unhandled = rondo::launch::signals_held_at_start();
   for (const int signal : rondo::launch::expected_signals(options)) unhandled.erase(signal);
@@ -519,10 +520,10 @@ int run_command(std::vector<std::string> arguments) {
       "Starts a program as several processes of one or more hosts, with torchrun's flags and environment.",
       "rondo run");
   app.footer(kExamples);
-  app.prefix_command();  // the first word that is no flag begins the program's own command line
+  app.prefix_command();  // the first word that is no flag starts the program's command line
   add_flags(app, flags);
   rondo::use_rondo_help(app, "[--] PROGRAM [ARGUMENTS]");
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
   try {
     app.parse(arguments);
   } catch (const CLI::Success& asked) {

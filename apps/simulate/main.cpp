@@ -31,31 +31,31 @@
 
 namespace rondo {
 
-// A step on a mesh, as flags say it. The profile's batch is that of a replica and pass.
+// The flags of a step on a mesh. The profile's batch is per replica and pass.
 struct SimulatedMesh {
   Mesh mesh;
   cost::StepOptions options;
-  int micro_batches = 1;  // of a pipeline
-  std::string strategy;   // along data, of all units
+  int micro_batches = 1;  // micro-batches of a pipeline
+  std::string strategy;   // along data, for all units
   bool checkpoint = false;
   int prefetch = 1;
   std::string schedule = "1f1b";
   int chunks = 2;
   std::string topology = {};  // empty: the profile's link between any two ranks
   std::string algorithm = "auto";
-  std::string svg = {};  // a picture of the pipeline's schedule
+  std::string svg = {};  // path of a picture of the pipeline's schedule
 };
 
-// What `rondo simulate --mesh` answers. Stages are balanced by time. Throws UsageError for a mesh that the
-// model or the profile cannot be laid on.
+// Returns the result of `rondo simulate --mesh`. Balances stages by time. Throws UsageError for a mesh that
+// does not suit the model or the profile.
 nlohmann::ordered_json simulate_mesh(const cost::Profile& profile, const SimulatedMesh& job, bool draws);
 
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The ranks of a dimension as a network of their own. Ranks along tensor are neighbours, those along data lie
-// `stride` apart, so fewer of these share a host.
+// Returns the link of a dimension as a network of its own. Ranks along tensor are adjacent. Ranks along data
+// are `stride` apart, so fewer of them share a host.
 cost::Link link_along(const SimulatedMesh& job, double contention, int ranks, int stride) {
   simulate::Topology topology = simulate::parse_topology(job.topology, job.options.ranks);
   topology.ranks = ranks;
@@ -77,7 +77,7 @@ simulate::MeshLinks links_of(const cost::Profile& profile, const SimulatedMesh& 
   if (shape.expert > 1) links.expert = link_along(job, contention, shape.expert, shape.tensor);
   if (shape.copies() > 1) links.data = link_along(job, contention, shape.copies(), shape.tensor);
   const simulate::Topology all = simulate::parse_topology(job.topology, job.options.ranks);
-  // A message to a rank so many further on.
+  // Returns the costs of a message to the rank `stride` positions later.
   const auto message = [&](int stride) {
     const simulate::Wire& wire = stride < all.local_ranks ? all.inside : all.between;
     const auto point = [&](std::uint64_t bytes) {
@@ -86,7 +86,7 @@ simulate::MeshLinks links_of(const cost::Profile& profile, const SimulatedMesh& 
     return cost::CostCurve({point(1), point(1 << 30)}, "send_recv");
   };
   links.pipeline.send_recv = message(shape.copies() * shape.tensor);
-  // Round the ring the way is as long as from the last rank to the first.
+  // The longest message of the ring is between the last and the first rank.
   links.context.send_recv = message((shape.context - 1) * shape.expert * shape.tensor);
   return links;
 }
@@ -112,7 +112,7 @@ Json simulate_along_data(const cost::Profile& profile, const SimulatedMesh& job,
           {"idle_share", step.exposed_s / step.step_s}};
 }
 
-// The layer with which each stage begins.
+// Returns the first layer of each stage.
 std::vector<int> balanced(const simulate::PipelineCosts& costs, int stages) {
   std::vector<pipeline::UnitCost> units;
   for (const simulate::LayerCost& layer : costs.layers()) {
@@ -323,7 +323,7 @@ std::string four_digits(double number, const char* unit) {
   return text;
 }
 
-// A figure with its unit, which the end of its JSON key tells.
+// Returns a number with its unit, from the suffix of its JSON key.
 std::string readable(const std::string& key, const Json& value) {
   if (value.is_string()) return rondo::shown(value.get<std::string>());
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
@@ -336,7 +336,7 @@ std::string readable(const std::string& key, const Json& value) {
   return value.is_number_integer() ? value.dump() : four_digits(number, "");
 }
 
-// "step_ms" is printed as "step", "peak_bytes" as "peak".
+// "step_ms" is labelled "step", "peak_bytes" "peak".
 std::string label_of(std::string key) {
   for (const std::string_view unit : {"_bytes", "_ms", "_s"}) {
     if (key.ends_with(unit)) {

@@ -1,4 +1,4 @@
-// `rondo tokenize`: texts as files of tokens, for `rondo train --data-kind tokens`.
+// `rondo tokenize`: converts texts to files of tokens for `rondo train --data-kind tokens`.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -35,19 +35,19 @@ struct TokenizeFlags {
 };
 
 constexpr std::int64_t kByteValues = 256;
-// How many bytes of text are tokenized between two writes.
+// Bytes of text tokenized between two writes.
 constexpr std::size_t kBytesAtOnce = std::size_t{16} << 20;
-// What tokenizers call the end of a text.
+// Common names of the end-of-text token.
 constexpr const char* kEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
 
 std::optional<std::int64_t> single_token(const BytePairs& tokenizer, const std::string& text) {
   const std::vector<std::int32_t> tokens = tokenizer.encode(text);
-  // A text that is no token of its own comes out in pieces, or as what stands for the unknown.
+  // A text that is not a single token is split into several, or becomes the unknown token.
   if (tokens.size() != 1 || tokenizer.decode(tokens) != text) return {};
   return tokens.front();
 }
 
-// The token behind every document.
+// Returns the token after every document.
 std::optional<std::int64_t> end_token(const TokenizeFlags& flags, const BytePairs* tokenizer) {
   if (flags.end_of_document == "none") return {};
   if (tokenizer == nullptr) {
@@ -84,7 +84,7 @@ std::vector<std::int32_t> tokens_of(std::string_view text, const BytePairs* toke
   return tokens;
 }
 
-// Tokenizes on threads and keeps the order of documents.
+// Tokenizes documents on threads and keeps their order.
 class Tokenizing {
  public:
   Tokenizing(const TokenizeFlags& flags, const BytePairs* tokenizer, rondo::ShardWriter& writer)
@@ -118,7 +118,7 @@ class Tokenizing {
   const BytePairs* tokenizer_;
   rondo::ShardWriter& writer_;
   std::vector<Document> waiting_;
-  std::size_t bytes_ = 0;  // of what waits
+  std::size_t bytes_ = 0;  // size of the queued documents
 };
 
 rondo::DocumentForm form_of(const std::string& name) {

@@ -11,7 +11,7 @@
 
 namespace {
 
-// One frame over the one before: every line is cleared behind its end, and what was below the last one.
+// Draws a frame over the previous one. Clears the rest of every line, and everything below the last one.
 void draw(const std::vector<std::string>& lines, bool on_terminal) {
   if (on_terminal) std::fputs("\033[H", stdout);
   for (const std::string& line : lines) std::printf("%s%s\n", line.c_str(), on_terminal ? "\033[K" : "");
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     const bool on_terminal = rondo::is_terminal_with_escapes(STDOUT_FILENO);
     if (on_terminal && !once) std::fputs("\033[2J", stdout);
     for (;;) {
-      // Asked first, so that the last frame has all that the run wrote.
+      // Checked before refresh(), so that the last frame has everything that the run wrote.
       const bool goes_on = on_terminal && !once && run.is_running();
       run.refresh();
       rondo::TerminalSize size = rondo::terminal_size(STDOUT_FILENO);

@@ -32,7 +32,7 @@ bool RunView::refresh() {
       const std::vector<RunStart> starts = read_run_starts(directory_ / "run.json");
       if (!starts.empty()) start_ = starts.back();
     } catch (const DataError&) {
-      // The figures are worth more than how the run was started.
+      // The metrics are more important than the command line of the run.
     }
   }
   const MetricsTail::News news = tail_.read();
@@ -92,7 +92,7 @@ std::string clock_time(double seconds) {
   return formatted("%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
 }
 
-// What there is to know of `latest`'s throughput: the number and its unit.
+// Returns the throughput of `latest` and its unit.
 std::pair<std::optional<double>, const char*> rate_of(const MetricsRow& latest) {
   return latest.tokens_per_s ? std::pair(latest.tokens_per_s, "tokens/s")
                              : std::pair(latest.samples_per_s, "samples/s");

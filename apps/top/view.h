@@ -16,31 +16,31 @@
 
 namespace rondo {
 
-// What a run has said of itself so far.
+// The state of a run, from the files that it has written so far.
 class RunView {
  public:
-  // The means over steps that the screen shows are of so many.
+  // Number of recent steps that the screen's means are over.
   static constexpr std::int64_t kRecentSteps = 50;
 
   // Throws UsageError when `directory` is not a run directory.
   explicit RunView(std::filesystem::path directory);
 
-  // Reads what is new. Returns whether there was anything.
+  // Reads new data. Returns true if there was any.
   bool refresh();
 
   const std::filesystem::path& directory() const { return directory_; }
   const std::optional<RunStart>& start() const { return start_; }
-  // A process has the run directory's lock.
+  // Returns true if a process holds the run directory's lock.
   bool is_running() const;
-  // Seconds since metrics.jsonl was written to; empty before its first row.
+  // Returns the seconds since metrics.jsonl was last written; empty before its first row.
   std::optional<double> quiet_s() const;
-  // The newest row of rank 0's steps, and of a validation.
+  // Return the newest row of rank 0's steps, and of a validation.
   const std::optional<MetricsRow>& latest() const { return latest_; }
   const std::optional<MetricsRow>& validation() const { return validation_; }
   std::optional<double> smallest_loss() const { return smallest_loss_; }
-  // Of the last kRecentSteps steps.
+  // Returns the ranks' times over the last kRecentSteps steps.
   std::vector<RankTimes> times() const;
-  // Bytes by rank, the largest so far.
+  // Returns the peak bytes by rank.
   const std::map<int, std::uint64_t>& peak_bytes() const { return peak_bytes_; }
 
  private:
@@ -56,12 +56,12 @@ class RunView {
   std::map<int, std::uint64_t> peak_bytes_;
 };
 
-// The lines of the screen, none wider or more than the terminal holds. Of more ranks than there are lines the
-// slowest are shown, and how many are not.
+// Returns the screen's lines, cut to the terminal's size. If there are more ranks than lines, shows the
+// slowest ones and the number of hidden ones.
 std::vector<std::string> screen_lines(const RunView& run, TerminalSize size);
 
-// The same as a JSON object: {run, running, step, total_steps, loss, validation, rate, rate_unit, ranks:
-// [{rank, step_ms, compute_ms, exposed_comm_ms, comm_ms, peak_bytes}], straggler}.
+// Returns the screen's content as a JSON object: {run, running, step, total_steps, loss, validation, rate,
+// rate_unit, ranks: [{rank, step_ms, compute_ms, exposed_comm_ms, comm_ms, peak_bytes}], straggler}.
 nlohmann::ordered_json view_json(const RunView& run);
 
 }  // namespace rondo

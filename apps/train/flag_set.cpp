@@ -35,8 +35,8 @@ nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
   return text;
 }
 
-// What "auto" may come to mean shares the options of the largest: --strategy of that for several processes,
-// --backend of the engine across hosts. Null for what is not known by name.
+// Returns the declaration of the chosen entry, or null if its name is unknown. "auto" has the options of its
+// largest meaning: --strategy for several processes, --backend for the engine across hosts.
 const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choice, std::string name) {
   const std::vector<Declaration>& entries = choices.*choice.entries;
   const std::string flag = choice.flag;
@@ -52,7 +52,7 @@ const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choic
   return find_declaration(entries, name);
 }
 
-// What stands in brackets behind --backend as options of their own.
+// Moves options in brackets of --backend to options of their own.
 void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues& values) {
   const auto backend = values.find("backend");
   if (backend == values.end()) return;
@@ -71,7 +71,23 @@ void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues&
   backend->second = declared->name;
 }
 
-// Runs `use`, whose UsageErrors are about the option: with the place in a file that it comes from.
+// Returns the entries that a list chooses; skips names that are no entries.
+std::vector<const Declaration*> chosen_entries(const TrainChoices& choices, const Choice& choice,
+                                               const std::string& names) {
+  std::vector<const Declaration*> chosen;
+  for (const std::string& name : choice.is_list ? split(names, ',') : std::vector{names}) {
+    const Declaration* const entry = chosen_entry(choices, choice, name);
+    if (entry != nullptr) chosen.push_back(entry);
+  }
+  return chosen;
+}
+
+bool any_has(const std::vector<const Declaration*>& entries, const std::string& option) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const Declaration* entry) { return entry->options.find(option) != nullptr; });
+}
+
+// Runs `use`; adds the option's place in a file to its UsageErrors.
 template <class Use>
 void with_place(const TrainFlags& flags, const std::string& option, const Use& use) {
   const auto origin = flags.origins.find(option);
@@ -124,7 +140,7 @@ void FlagSet::read(const OptionValues& given, TrainFlags& flags) const {
       for (const Choice& choice : kChoices) {
         if (flag.choice != choice.flag) continue;
         const OptionTable& table = find_declaration(choices_.*choice.entries, flag.takers.front())->options;
-        // Whether it can be: by that entry's own option, whose struct another entry's does not fit.
+        // Checks the value by that entry's own option, whose struct another entry's option does not fit.
         table.find(name)->read(table.make().get(), value);
       }
       flags.options[name] = value;
@@ -156,11 +172,11 @@ void FlagSet::drop_options_of_others(const OptionValues& given, OptionValues& va
   for (const Choice& choice : kChoices) {
     const auto name = given.find(choice.flag);
     if (name == given.end()) continue;
-    const Declaration* const chosen = chosen_entry(choices_, choice, name->second);
-    if (chosen == nullptr) continue;
+    const std::vector<const Declaration*> chosen = chosen_entries(choices_, choice, name->second);
+    if (chosen.empty() && !choice.is_list) continue;
     std::erase_if(values, [&](const auto& value) {
       const Flag& flag = *find(value.first);
-      return flag.choice == choice.flag && chosen->options.find(flag.option.name) == nullptr;
+      return flag.choice == choice.flag && !any_has(chosen, flag.option.name);
     });
   }
   std::erase_if(values, [&](const auto& value) {
@@ -175,9 +191,10 @@ void FlagSet::drop_options_of_others(const OptionValues& given, OptionValues& va
 void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
   for (const Choice& choice : kChoices) {
     const std::string name = value_of(*find(choice.flag), flags);
-    const Declaration* const chosen = chosen_entry(choices_, choice, name);
-    if (chosen == nullptr) continue;  // data of a kind that is yet to be found out
+    const std::vector<const Declaration*> chosen = chosen_entries(choices_, choice, name);
+    if (chosen.empty() && !choice.is_list) continue;  // data of a kind that is yet to be found out
     OptionValues given = flags.options;
+    std::erase_if(given, [&](const auto& each) { return any_has(chosen, each.first); });
     // Each dimension of a mesh has a strategy of its name, too.
     const bool is_strategy = std::string(choice.flag) == "strategy";
     for (const MeshDimension& dimension :
@@ -187,9 +204,8 @@ void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
       std::erase_if(given, [&](const auto& each) { return other->options.find(each.first) != nullptr; });
     }
     for (const auto& each : given) {
-      with_place(flags, each.first, [&] {
-        refuse_options_of_others(choices_.*choice.entries, *chosen, choice.flag, name, {each});
-      });
+      with_place(flags, each.first,
+                 [&] { refuse_options_of_others(choices_.*choice.entries, {}, choice.flag, name, {each}); });
     }
   }
   for (const Flag& flag : flags_) with_place(flags, flag.option.name, [&] { refuse_unneeded(flag, flags); });

@@ -24,28 +24,28 @@ class FlagSet {
   const std::vector<Flag>& flags() const { return flags_; }
   const Flag* find(const std::string& name) const;
 
-  // Reads values into `flags`. What --backend says in brackets is said by the flags of these options. Throws
-  // UsageError naming the flag, the value, what is allowed, and the line of a file by `flags.origins`.
+  // Reads values into `flags`. Options in brackets of --backend are read as flags. Throws UsageError naming
+  // the flag, the value, the allowed values, and the line of a file by `flags.origins`.
   void read(const OptionValues& given, TrainFlags& flags) const;
-  // What a flag says, as text; empty when it has no value.
+  // Returns a flag's value as text; empty if it has none.
   std::string value_of(const Flag& flag, const TrainFlags& flags) const;
 
-  // Drops of `values`, what a file says, the options of another strategy (model, kind of data, engine) than
-  // the one that `given` chooses.
+  // Removes from `values`, a file's options, those of another strategy (model, kind of data, engine) than the
+  // one that `given` chooses.
   void drop_options_of_others(const OptionValues& given, OptionValues& values) const;
-  // Throws UsageError naming the first flag that was given another value than its default and that the other
-  // flags leave without any effect, as beta1 with --optimizer sgd or --codec with --strategy zero1.
+  // Throws UsageError naming the first flag that differs from its default and has no effect with the other
+  // flags, such as beta1 with --optimizer sgd or --codec with --strategy zero1.
   void refuse_without_effect(const TrainFlags& flags) const;
 
-  // TrainFlags::engine. Throws UsageError for an engine in an option that is none.
+  // Returns TrainFlags::engine. Throws UsageError for an unknown engine in an option.
   std::string engine(const TrainFlags& flags) const;
 
-  // TrainFlags::replicas and is_planned: what the chosen strategy declares.
+  // Sets TrainFlags::replicas and is_planned from the chosen strategy's declaration.
   void ask_strategy(TrainFlags& flags) const;
 
-  // The option of this name. Throws UsageError with the nearest name when there is none.
+  // Returns the option of this name. Throws UsageError with the nearest name if there is none.
   const Flag& require(const std::string& name) const;
-  // TrainFlags::configuration.
+  // Returns TrainFlags::configuration.
   nlohmann::ordered_json configuration(const TrainFlags& flags) const;
 
  private:

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "apps/common/wrong_flag.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/env/device_name.h"
 #include "rondo/launch/host_resources.h"
@@ -14,7 +16,36 @@
 
 namespace rondo {
 
-OptionsOf<TrainerFlags> trainer_flags_table() {
+namespace {
+
+// Names of targets, each once, or "none" alone.
+AllowedValues log_target_names(const std::vector<Declaration>& targets) {
+  std::vector<std::string> names = {kNoLogTarget};
+  for (const Declaration& target : targets) names.push_back(target.name);
+  std::sort(names.begin(), names.end());
+  return {.check =
+              [names](const std::string& text, const std::string& what) {
+                std::vector<std::string> given = split(text, ',');
+                for (const std::string& name : given) {
+                  if (std::find(names.begin(), names.end(), name) == names.end()) {
+                    const std::string meant = suggest_option(name, names);
+                    throw UsageError(str(what, " ", printable(name), ": expected ", list_with_or(names),
+                                         meant.empty() ? "" : str("; did you mean ", meant, "?")));
+                  }
+                  if (std::count(given.begin(), given.end(), name) > 1)
+                    throw UsageError(str(what, " ", text, ": ", name, " is named twice"));
+                }
+                if (given.empty())
+                  throw UsageError(str(what, ": expected ", list_with_or(names), "; none is no target"));
+                if (given.size() > 1 && std::find(given.begin(), given.end(), kNoLogTarget) != given.end())
+                  throw UsageError(str(what, " ", text, ": none stands alone"));
+              },
+          .type = str("{", join(names, ","), "}")};
+}
+
+}  // namespace
+
+OptionsOf<TrainerFlags> trainer_flags_table(const TrainChoices& choices) {
   using Flags = TrainerFlags;
   OptionsOf<TrainerFlags> table;
   table.begin_group("Epochs, metrics, weights (docs/trainer.md)");
@@ -40,14 +71,8 @@ OptionsOf<TrainerFlags> trainer_flags_table() {
       "ema-decay", &Flags::average_weights,
       "Decay of an average of the weights, which is validated, kept in RUN/average and ended with; 0 is none",
       within(0, 0.999999));
-  table.add("csv-log", &Flags::csv_log, "A row for every epoch to this CSV file").type = "FILE";
-  table.add("json-log", &Flags::json_log, "A JSON object for every epoch to this file").type = "FILE";
-  table.add("log-to", &Flags::log_to, "Besides metrics.jsonl: tensorboard, mlflow, or both with a comma");
-  table.add("mlflow-dir", &Flags::mlflow_dir, "With --log-to mlflow: the folder of runs; default RUN/mlruns")
-      .type = "DIR";
-  table.add("histograms-every", &Flags::histograms_every,
-            "Steps between TensorBoard's histograms of every weight and gradient; 0 is never",
-            zero_or_more());
+  table.add("log-to", &Flags::log_to, "Where figures go besides metrics.jsonl (docs/observability.md)",
+            log_target_names(choices.log_targets));
   table
       .add("peak-flops", &Flags::peak_flops,
            "Floating-point operations a second that a rank can do, as 140e12, or measured: then metrics have "
@@ -55,18 +80,13 @@ OptionsOf<TrainerFlags> trainer_flags_table() {
            "(docs/trainer.md)")
       .type = "FLOPS";
   table
-      .add(
-          "prometheus", &Flags::prometheus,
-          "Serve the newest figures for Prometheus on rank 0; without a host 127.0.0.1, port 0 is a free one")
-      .type = "[HOST:]PORT";
-  table
       .add("preemption-file", &Flags::preemption_file,
            "End in good order, as at TERM, when this file appears on a host")
       .type = "FILE";
   table.add("trace-after", &Flags::trace_after, "Steps before the first of --trace-steps", zero_or_more());
-  table.without_flags({"class-weights", "csv-log", "lr-plateau-patience", "gradient-norm-every",
-                       "histograms-every", "json-log", "mlflow-dir", "peak-flops", "preemption-file",
-                       "restore-best", "steps-per-epoch", "terminate-on-nan", "trace-after"});
+  table.without_flags({"class-weights", "lr-plateau-patience", "gradient-norm-every", "peak-flops",
+                       "preemption-file", "restore-best", "steps-per-epoch", "terminate-on-nan",
+                       "trace-after"});
   return table;
 }
 
@@ -202,7 +222,7 @@ void add_precision_flags(Table& table) {
       one_of({"auto", "libtorch"}));
 }
 
-// As that of `rondo run`: a number, or a word that this host gives a number.
+// Accepts the values of `rondo run`: a number, or a word that this host converts to a number.
 Option process_count_option() {
   return {
       .name = "nproc-per-node",
@@ -350,7 +370,7 @@ OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices) {
   add_data_flags(table, choices);
   add_model_flags(table, choices);
   add_training_flags(table);
-  table.include(trainer_flags_table());
+  table.include(trainer_flags_table(choices));
   add_precision_flags(table);
   add_process_flags(table, choices);
   add_run_flags(table);

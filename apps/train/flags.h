@@ -23,20 +23,24 @@ struct TrainChoices {
   std::vector<Declaration> models;
   std::vector<Declaration> data_kinds;
   std::vector<Declaration> engines;
+  std::vector<Declaration> log_targets;
 };
 
-// All that rondo has.
+// Returns everything that rondo has.
 TrainChoices built_in_choices();
 
-// A flag that chooses one of several entries, which bring flags of their own.
+// A flag that chooses one of several entries, or a list of them, with flags of their own.
 struct Choice {
   const char* flag;
   std::vector<Declaration> TrainChoices::*entries;
+  bool is_list = false;
 };
 inline constexpr Choice kChoices[] = {{"strategy", &TrainChoices::strategies},
                                       {"model", &TrainChoices::models},
                                       {"data-kind", &TrainChoices::data_kinds},
-                                      {"backend", &TrainChoices::engines}};
+                                      {"backend", &TrainChoices::engines},
+                                      {"log-to", &TrainChoices::log_targets, /*is_list=*/true}};
+inline constexpr const char* kNoLogTarget = "none";  // of --log-to
 
 // Options of `rondo train` for metrics, epochs and what happens alongside training.
 struct TrainerFlags {
@@ -49,19 +53,14 @@ struct TrainerFlags {
   bool terminate_on_nan = false;
   std::int64_t gradient_norm_every = 0;
   double average_weights = 0;
-  std::string csv_log;
-  std::string json_log;
   std::string preemption_file;
-  std::string prometheus;
   std::int64_t trace_after = 0;
   std::vector<std::string> log_to = {"tensorboard"};
-  std::string mlflow_dir;
-  std::int64_t histograms_every = 0;
   std::string peak_flops;
 };
 
-// They as flags, in groups of their own.
-OptionsOf<TrainerFlags> trainer_flags_table();
+// Returns the flags of TrainerFlags, in their own groups.
+OptionsOf<TrainerFlags> trainer_flags_table(const TrainChoices& choices);
 
 // A source of an option's value, other than its default. A later one overrides an earlier one.
 enum class OptionSource { file, set, flag };
@@ -70,10 +69,10 @@ struct OptionOrigin {
   std::string place = {};  // of a file: "run.toml:4"
 };
 
-// Environment variable in which a rank finds the command that was typed, as a shell reads it.
+// Environment variable with the command that the user typed, in shell syntax.
 inline constexpr const char* kCommandVariable = "RONDO_COMMAND";
 
-// What `rondo train` can be told; see flags.cpp for the meaning of each.
+// Options of `rondo train`; see flags.cpp for the meaning of each.
 struct TrainFlags : TrainerFlags {
   std::string data;
   std::string data_kind = "auto";
@@ -117,11 +116,11 @@ struct TrainFlags : TrainerFlags {
   std::string plan_time_limit = "10s";
   std::string meshes = "data";
   int nproc_per_node = 1;
-  bool counts_processes = false;  // nproc_per_node is what this host has of cpu, gpu or auto
+  bool counts_processes = false;  // nproc_per_node is this host's number for cpu, gpu or auto
   std::string backend = "auto";   // its options are in `options`, also those that stood in brackets
   bool deterministic = false;
   std::string timeout = "5min";
-  std::string signals_to_handle;  // besides launch::stop_signals()
+  std::string signals_to_handle;  // in addition to launch::stop_signals()
   std::string bind_to = "none";
   std::string device = "auto";
   std::string checkpoint_activations = "none";
@@ -130,7 +129,7 @@ struct TrainFlags : TrainerFlags {
   std::string run_dir;
   bool resume = false;
   std::string resume_from;     // empty: the newest checkpoint of run_dir
-  bool resume_intact = false;  // damaged checkpoints are passed over
+  bool resume_intact = false;  // damaged checkpoints are skipped
   std::int64_t eval_every = 0;
   std::int64_t eval_batch_size = 32;
   std::int64_t eval_batches = 0;  // 0: all
@@ -151,24 +150,24 @@ struct TrainFlags : TrainerFlags {
   double temperature = 0.8;
   std::int64_t top_k = 0;
 
-  // What was given of the options of strategies, models, kinds of data and engines, as text.
+  // Given options of strategies, models, kinds of data and engines, as text.
   OptionValues options;
   std::string engine = "auto";  // `backend` with its options, for InitOptions::backend
-  int replicas = 1;             // of the model in each process, as the strategy takes its options
+  int replicas = 1;             // number of the model's replicas per process
   bool is_planned = false;      // the strategy follows a plan
   bool print_config = false;
   bool dry_run = false;
   std::map<std::string, OptionOrigin> origins = {};  // by option; those with their default have none
-  std::vector<std::string> notes = {};  // for the user at the start: what the command line replaces in a file
-  // All of this that describes a training, by flag names with '_' (no run directory, no resume). Given back
-  // with --config it means the same training.
+  std::vector<std::string> notes = {};  // for the user at the start: overridden options of a file
+  // All options that describe a training, by flag names with '_' (without run directory and resume). As a
+  // file of --config it describes the same training.
   nlohmann::ordered_json configuration = {};
 
-  // `options`, as far as `table` has them.
+  // Returns the `options` that `table` has.
   OptionValues options_in(const OptionTable& table) const;
 };
 
-// The flags that are no strategy's, model's, kind of data's or engine's, with their groups in help.
+// Returns the flags of the program itself, with their groups in help.
 OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices);
 
 // A flag of the command line alone, which no configuration file sets.
@@ -195,27 +194,27 @@ inline constexpr ProgramFlag kProgramFlags[] = {
     {"help-all", "", "Help", "Every flag and option; with --json FILE as JSON", false},
     {"version", "", "Help", "Print the version", false}};
 
-// Whether a flag describes the training, rather than this call of the program.
+// Returns true if a flag describes the training, rather than this call of the program.
 bool belongs_to_training(const std::string& flag);
 
 // Samples per replica and forward pass, from --batch-size or --global-batch-size. Throws UsageError when the
 // global batch does not divide.
 std::int64_t batch_size_per_replica(const TrainFlags& flags, int world_size);
 
-// The files and folders of --data: several with --data-weights.
+// Returns the files and folders of --data: several with --data-weights.
 std::vector<std::string> data_paths(const TrainFlags& flags);
 
-// How `world_size` ranks share the work, from --mesh or a --strategy that is named after a dimension; empty:
+// Returns the mesh of `world_size` ranks, from --mesh or a --strategy that is named after a dimension; empty:
 // all along "data". Throws UsageError for another number of ranks.
 Mesh mesh_of(const TrainFlags& flags, int world_size);
 
-// What --strategy auto is.
+// Returns the strategy that --strategy auto means.
 std::string strategy_of_auto(bool several_processes);
-// The strategy's name with "auto" replaced.
+// Returns the strategy's name with "auto" replaced.
 std::string strategy_name(const TrainFlags& flags, int world_size);
 
-// Returns the result of `use`, which uses the value of `flag`. A library function that `use` calls knows no
-// flags: its UsageError is thrown with the flag and its value in front.
+// Returns the result of `use`, which uses the value of `flag`. The flag and its value are prepended to a
+// UsageError, because library functions do not have the flag's name.
 template <class Use>
 auto use_flag(const std::string& flag, const std::string& value, const Use& use) {
   try {

@@ -39,7 +39,8 @@ struct Topic {
 constexpr Topic kTopics[] = {{"Strategies", "strategies", "strategy", &TrainChoices::strategies},
                              {"Models", "models", "model", &TrainChoices::models},
                              {"Kinds of data", "data_kinds", "data-kind", &TrainChoices::data_kinds},
-                             {"Engines", "engines", "backend", &TrainChoices::engines}};
+                             {"Engines", "engines", "backend", &TrainChoices::engines},
+                             {"Log targets", "log_targets", "log-to", &TrainChoices::log_targets}};
 
 std::vector<std::string> names_in(const std::vector<Declaration>& entries) {
   std::vector<std::string> names;
@@ -48,7 +49,7 @@ std::vector<std::string> names_in(const std::vector<Declaration>& entries) {
   return names;
 }
 
-// Who a flag is for, as a need: of the flag that chooses, or of another one.
+// Returns the entries that a flag is for, as a need: of the choosing flag, or of another one.
 std::optional<OptionNeed> audience(const Flag& flag) {
   if (!flag.choice.empty()) return OptionNeed{flag.choice, flag.takers};
   return flag.option.needs;
@@ -81,8 +82,8 @@ void add_program_flags(std::vector<HelpGroup>& groups, Extent extent) {
   }
 }
 
-// Returns help of the options for which `wanted` is true. Among others each says who it is for; those without
-// a flag stand in a group of their own.
+// Returns help of the options for which `wanted` is true. Options of entries name the entries; options
+// without a flag are in a separate group.
 template <class Wanted>
 std::string layout(const FlagSet& flags, const std::string& description, const std::string& footer,
                    Extent extent, const Wanted& wanted) {

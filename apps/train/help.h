@@ -7,14 +7,14 @@
 
 namespace rondo {
 
-// Help of `rondo train`, made from what is declared.
+// Help of `rondo train`, generated from the declarations.
 
-// The flags that most trainings need, and how to learn of the others.
+// Returns the flags that most trainings need, and a hint at the others.
 std::string short_help(const FlagSet& flags);
 // Every flag.
 std::string full_help(const FlagSet& flags);
-// One strategy, model, kind of data or engine, with the flags that it takes. Throws UsageError listing the
-// names for one that there is not.
+// Returns the description of one strategy, model, kind of data or engine, with its flags. Throws UsageError
+// listing the names if `name` is unknown.
 std::string help_about(const FlagSet& flags, const std::string& name);
 // {"flags": [{name, group, help, type, has_flag, default, for: {flag, values} or null}], "strategies",
 // "models", "data_kinds", "engines": [{name, aliases, summary, flags}]}.

@@ -27,9 +27,9 @@
 namespace rondo {
 namespace {
 
-// Loads weights from model.safetensors in `folder`, that of --from-pretrained, whose tensors `names` relates
-// to the model's. With `say` it prints what is new in the model and what was left unused. Throws DataError
-// where the folder has no such file, and as load_pretrained().
+// Loads weights from model.safetensors in `folder`, the value of --from-pretrained; `names` maps its tensors
+// to the model's. With `say` it prints new and unused tensors. Throws DataError if the folder has no such
+// file, and as load_pretrained().
 void load_init_weights(const std::string& folder, const Model& model, const PretrainedNames& names,
                        bool say) {
   const std::optional<std::filesystem::path> file = weights_in_folder(folder);
@@ -47,10 +47,9 @@ void load_init_weights(const std::string& folder, const Model& model, const Pret
     std::cerr << "not used of " << file->string() << ": " << join(report.unused, " ") << "\n";
 }
 
-// Does what --init-from asks, by the rules of init-rename; nothing without that flag. With `say` it prints
-// what
-// --init-strict=false left as it was. Throws UsageError for a rule that is none, DataError as load_weights()
-// and load_partial_weights().
+// Applies --init-from by the rules of init-rename; does nothing without that flag. With `say` it prints the
+// tensors that --init-strict=false left unchanged. Throws UsageError for an invalid rule, DataError as
+// load_weights() and load_partial_weights().
 void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
   const bool is_partial = !flags.init_rename.empty() || !flags.init_strict;
   if (flags.init_weights.empty()) {
@@ -99,7 +98,7 @@ std::string data_kind_for(const TrainFlags& flags, const DataNeeds& needs) {
                        " trains on ", needs.kind));
 }
 
-// The options of data that were given, whichever kind takes them, and what the model asks for.
+// Returns the given options of data, of any kind, and those that the model requires.
 DataOptions data_options(const TrainFlags& flags, const DataNeeds& needs) {
   OptionValues values = flags.options;
   values.insert(needs.options.begin(), needs.options.end());
@@ -222,7 +221,7 @@ PrecisionOptions precision_options(const TrainFlags& flags) {
   options.keep_batchnorm_fp32 = knob(flags.keep_batchnorm_fp32);
   options.master_weights = knob(flags.master_weights);
   if (flags.loss_scale != "auto") options.loss_scale = parse_loss_scale(flags.loss_scale, "--loss-scale");
-  // Gradients of float16 vanish without, whoever casts.
+  // Gradients of float16 vanish without loss scaling, whether autocast or a policy causes them.
   const auto policy = flags.options.find("mixed-precision");
   const bool half_units =
       policy != flags.options.end() && parse_mixed_precision_policy(policy->second).param_dtype == at::kHalf;

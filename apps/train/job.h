@@ -10,7 +10,7 @@
 #include "rondo/precision/options.h"
 #include "rondo/train/metric.h"
 
-// What flags mean: the model, its data and what it is judged by, for all programs that have such flags.
+// From flags to the model, its data, loss and metrics, for all programs with such flags.
 namespace rondo {
 
 // Replaces a --model auto by the built-in model for data of the kind of --data, also in
@@ -18,18 +18,20 @@ namespace rondo {
 // has none, and for options of other models; DataError as open_data().
 void choose_model(TrainFlags& flags, bool say);
 
-// The user's part of the model's configuration: --model-config and the model's own flags.
+// Returns the user's part of the model's configuration: --model-config and the model's own flags.
 nlohmann::json model_overrides(const TrainFlags& flags);
 
-// The data of --data. Throws UsageError for data that the model is not for, or options of another kind.
+// Opens the data of --data. Throws UsageError for data that does not suit the model, and for options of
+// another kind.
 OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& overrides,
                               const KnownData& known = {});
 
-// The model with its initial weights, frozen parts and units. Rank 0 says what is new in pretrained weights.
+// Returns the model with its initial weights, frozen parts and units. Rank 0 reports differences from
+// pretrained weights.
 Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides,
                           int rank);
 
-// make_loss() of --loss; auto: cross_entropy for classes, mse for numbers.
+// Returns the name for make_loss(): --loss; for auto cross_entropy for classes, mse for numbers.
 std::string loss_name(const TrainFlags& flags, const DatasetInfo& info);
 std::vector<Metric> metrics_for(const TrainFlags& flags, const DatasetInfo& info);
 

@@ -92,9 +92,9 @@ launch::Binding binding_of(const std::string& name) {
   return name == "numa" ? launch::Binding::numa : launch::Binding::none;
 }
 
-// From here on signals are the job's: its exit code says what became of them.
+// From here on signals belong to the job: its exit code reports their effect.
 int run_job_holding_signals(const TrainFlags& flags, launch::RunOptions& options) {
-  // A rank that is bound to a core would count that one.
+  // A rank that is bound to a core would only count that core.
   if (flags.counts_processes) options.command.push_back(str("--nproc-per-node=", flags.nproc_per_node));
   options.forwarded_signals = launch::default_forwarded_signals();
   options.forwarded_signals.merge(launch::stop_signals(env::process_environment()));
@@ -111,7 +111,7 @@ int run_printing_result(const TrainFlags& flags, launch::RunOptions options) {
   return exit_code;
 }
 
-// Of a strategy of one process, before anything is started.
+// Refuses several processes for a single-process strategy, before anything is started.
 void refuse_several_processes(const TrainFlags& flags) {
   const std::vector<Declaration> strategies = declared_strategies();
   const Declaration* const chosen = find_declaration(strategies, strategy_name(flags, flags.nproc_per_node));
@@ -120,7 +120,7 @@ void refuse_several_processes(const TrainFlags& flags) {
                        flags.nproc_per_node, "; ", chosen->on_several_processes));
 }
 
-// Workers and servers would find each other first, so the model and the strategy are not built.
+// Workers and servers would have to connect first, so the model and the strategy are not built.
 int say_served_dry_run(const TrainFlags& flags, int workers, int servers) {
   batch_size_per_replica(flags, workers);
   std::cout << "dry run: --strategy " << flags.strategy << " would start " << servers << " servers and "
@@ -128,7 +128,7 @@ int say_served_dry_run(const TrainFlags& flags, int workers, int servers) {
   return 0;
 }
 
-// Workers and servers are this program once more: which of them each is, it finds in TF_CONFIG.
+// Workers and servers run this program again; each finds its role in TF_CONFIG.
 int start_served_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
   const bool grouped = worker_of(declared_strategies(), flags.strategy) == ServedWorker::group;
   if (flags.average_weights > 0) {
@@ -204,8 +204,8 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   // For run.json: the workers' own arguments may have more.
   setenv(kCommandVariable, make_provenance("rondo train", arguments).command.c_str(), /*overwrite=*/1);
   const bool is_one_of_several = evaluates || is_a_rank(flags);
-  // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept, or
-  // what --matmul says.
+  // Ranks of another launcher would measure at the same time and disturb each other: they use a stored
+  // measurement, or the value of --matmul.
   if (!is_one_of_several && !flags.dry_run) prepare_matmul(flags.matmul, place_for_measurements(flags));
   if (flags.max_restarts > 0 && (served || is_one_of_several)) {
     throw UsageError(str("--max-restarts ", flags.max_restarts,
@@ -219,7 +219,7 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
 
   const Mesh mesh = mesh_of(flags, flags.nproc_per_node);
   const int replicas = mesh.empty() ? flags.nproc_per_node : replicas_of(mesh);
-  batch_size_per_replica(flags, replicas);  // refuses what cannot be before anything starts
+  batch_size_per_replica(flags, replicas);  // rejects invalid values before anything starts
   if (flags.nproc_per_node > 1) refuse_several_processes(flags);
   launch::RunOptions options;
   options.processes = flags.nproc_per_node;

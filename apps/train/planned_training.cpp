@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the planned strategy is told.
+// Returns the options of the planned strategy.
 ShardedOptions sharded_options(const TrainFlags& flags) {
   const std::vector<Declaration> declared = ShardedStrategyFactory::declarations();
   const OptionTable& table = find_declaration(declared, flags.strategy)->options;
@@ -124,7 +124,7 @@ Prediction prediction_of(const Json& plan, const cost::StepPlan& file, const cos
   return prediction;
 }
 
-// What the user waits for.
+// Prints progress for the waiting user.
 void say(const TrainFlags& flags, const Context& context, const std::string& text) {
   if (context.rank() != 0 || flags.progress == "off") return;
   std::fprintf(stderr, "%s: %s\n", flags.strategy.c_str(), text.c_str());
@@ -133,7 +133,7 @@ void say(const TrainFlags& flags, const Context& context, const std::string& tex
 
 bool chooses_mesh(const TrainFlags& flags) { return flags.meshes == "all" || !flags.mesh.empty(); }
 
-// A profile of this very job that is there already, on rank 0; empty text when there is none.
+// Returns an existing profile of this very job, on rank 0; empty if there is none.
 std::string known_profile(const TrainFlags& flags, const RunDirectory& run, const std::string& made_for) {
   if (!flags.profile.empty()) {
     const cost::Profile profile = cost::read_profile(flags.profile);
@@ -201,7 +201,7 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   return mesh_plan_of_profile(profile, ranks, limit, plan_for_options(flags), search, limit_name);
 }
 
-// In the run's directory the report looks for them.
+// The report expects these files in the run's directory.
 std::string plan_text(const Json& plan) { return plan.dump(1) + "\n"; }
 std::string profile_text(const cost::Profile& profile) { return cost::to_json(profile).dump(1) + "\n"; }
 

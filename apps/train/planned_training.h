@@ -18,29 +18,29 @@ namespace rondo {
 
 // The plan of `rondo train --strategy planned`, the same text on all ranks.
 struct JobPlan : PlanOnMesh {
-  Prediction prediction;        // what it expects
-  bool predicts = false;        // a short form expects nothing
+  Prediction prediction;        // expected step and memory
+  bool predicts = false;        // false for a short form, which has no prediction
   RunFiles files = {};          // for the run directory: plan.json, profile.json
-  std::int64_t batch_size = 0;  // of a replica and pass on its mesh, where the plan has chosen it
+  std::int64_t batch_size = 0;  // per replica and pass on its mesh, if the plan has chosen it
 };
 
-// What a plan is made for.
+// Inputs of a plan.
 struct JobToPlan {
-  std::function<Model()> make_model;  // one to be profiled
-  Batch batch;                        // of one rank and pass
+  std::function<Model()> make_model;  // creates a model to profile
+  Batch batch;                        // one rank's batch of a pass
   OptimizerOptions optimizer;
   LossFunction loss;
-  std::string loss_name;  // by which a profile of another loss is known
+  std::string loss_name;  // identifies profiles of another loss
 };
 
-// Samples that a rank's profile is measured with: of what its replica computes in a pass its share.
+// Returns the number of samples to profile a rank with: its share of its replica's batch of a pass.
 std::int64_t profiled_batch_size(const TrainFlags& flags, int world_size);
 
-// Reads --plan on every rank, or measures the job (--profile, or RUN/profile.json of the same job, saves
-// that) and plans for --memory-limit on rank 0. Rank 0 says on standard error what it is doing, and what was
-// planned. Into a directory without a run yet the profile is written at once, so that whoever gives another
-// limit need not wait for it again; a run's own files are left alone. Collective. Throws AgreedError: of a
-// plan for another model, batch, profile or number of ranks, of ranks that read different plans, of a limit
+// Reads --plan on every rank, or profiles the job and plans for --memory-limit on rank 0. A profile of the
+// same job (--profile or RUN/profile.json) replaces measuring. Rank 0 prints its progress and the plan to
+// standard error. In a directory without a run the profile is written at once, so that a later try with
+// another limit need not measure again; a run's own files are not changed. Collective. Throws AgreedError for
+// a plan of another model, batch, profile or number of ranks, if ranks read different plans, and for a limit
 // that no plan fits.
 JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,
                  const std::function<JobToPlan()>& job);

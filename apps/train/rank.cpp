@@ -62,7 +62,7 @@ void stand_by_report(const Context& context) {
   try {
     barrier(context.world());
   } catch (const std::exception&) {
-    // A rank has ended all the same; there is an error to report already.
+    // A rank has exited nevertheless; there is an error to report already.
   }
 }
 
@@ -80,12 +80,11 @@ void load_simulated_device(const std::string& device) {
 
 namespace {
 
-// Evaluates for the job of which TF_CONFIG makes this process the evaluator (env::is_evaluator); trains
-// nothing. Each checkpoint that is the newest of --run-dir when it looks there is evaluated on the validation
-// data, and its figures become a row of RUN/metrics.evaluator.jsonl. It ends when the training has ended
-// (nobody holds the run directory any more) or a signal asks it to, with the last checkpoint evaluated.
-// Throws UsageError without --run-dir or validation data, TimeoutError when there is no checkpoint and no
-// training begins there within --timeout.
+// Evaluates for the job in which TF_CONFIG makes this process the evaluator (env::is_evaluator); trains
+// nothing. Repeatedly evaluates the newest checkpoint of --run-dir on the validation data, and writes its
+// metrics to RUN/metrics.evaluator.jsonl. Ends when the training has ended (no process locks the run
+// directory) or a signal requests it, with the last checkpoint evaluated. Throws UsageError without --run-dir
+// or validation data, TimeoutError if there is no checkpoint and no training begins there within --timeout.
 ExitCode run_evaluator(const TrainFlags& given) {
   log::set_prefix("evaluator");
   TrainFlags flags = given;
@@ -146,8 +145,8 @@ std::size_t sequence_length(std::string_view text) {
   return length;
 }
 
-// A model of bytes may write anything; what is no text becomes the replacement character, so that terminals
-// survive it.
+// Replaces invalid UTF-8 by the replacement character: a model of bytes may write anything, and terminals
+// must survive it.
 std::string with_replacements(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -177,7 +176,7 @@ void print_sample(const TrainFlags& flags) {
   Model model =
       make_model(json_text(json_member(description, "name", of_model), json_place(of_model, "name")),
                  json_member(description, "config", of_model));
-  // A run at opt level O3 has kept its weights in the type it trained in.
+  // A run at opt level O3 has stored its weights in its training dtype.
   const NamedTensors weights = read_weights(checkpoint);
   model.module->to(weights.front().tensor.scalar_type());
   prepare_assign(named_tensors(*model.module), weights, checkpoint.string())();
@@ -209,7 +208,7 @@ int run_rank(int argc, const char* const* argv, const StrategyRegistry& strategi
   choices.strategies = strategies.declarations();
   choices.engines = backend_declarations();
   return TrainCommandLine(std::move(choices)).run(argc, argv, [&](const TrainFlags& flags) {
-    // A rank that another launcher started is told by nobody else.
+    // A rank of another launcher has no other source of the setting.
     set_matmul(flags.matmul);
     return record_failures([&] {
       load_simulated_device(flags.device);

@@ -28,9 +28,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfiguration = "config.json";
-constexpr Duration kBetweenLooks = std::chrono::seconds(1);  // at the run directory, while training
+// Interval between checks of the run directory during training.
+constexpr Duration kBetweenLooks = std::chrono::seconds(1);
 
-// The run directory that a checkpoint lies in (RUN/checkpoints/step-N), or that `path` is.
+// Returns the run directory of a checkpoint (RUN/checkpoints/step-N), or `path` if it is one.
 std::optional<fs::path> run_of(const fs::path& path) {
   for (const fs::path& candidate : {path, path.parent_path().parent_path()}) {
     if (!candidate.empty() && fs::exists(candidate / kConfiguration)) return candidate;
@@ -38,8 +39,8 @@ std::optional<fs::path> run_of(const fs::path& path) {
   return std::nullopt;
 }
 
-// The newest checkpoint of `path` whatever its state (who reads it verifies it), or with --resume-intact the
-// newest one without damage.
+// Returns the newest checkpoint of `path` in any state (its reader verifies it), or with --resume-intact the
+// newest undamaged one.
 fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
   fs::path newest = find_checkpoint(path);
   if (!flags.resume_intact) return newest;
@@ -53,9 +54,8 @@ fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
   return found.newest->path;
 }
 
-// Checkpoints of every kind behind step `step`, in the order of their steps; of one step that of the training
-// comes first. Removed in this order, the newest of the training keeps what belongs to it as long as it is
-// there.
+// Returns checkpoints of every kind after step `step`, by step; within a step that of the training comes
+// first. Removed in this order, the newest one of the training keeps its companions as long as it exists.
 std::vector<CheckpointEntry> checkpoints_behind(const RunDirectory& run, std::int64_t step) {
   std::vector<CheckpointEntry> found;
   for (const fs::path& root : {run.checkpoints(), run.path / "best", run.path / "average"}) {
@@ -68,7 +68,7 @@ std::vector<CheckpointEntry> checkpoints_behind(const RunDirectory& run, std::in
   return found;
 }
 
-// For this run; `writes` as in find_run_directory().
+// Claims the directory for this run; `writes` as in find_run_directory().
 void claim_run_directory(RunDirectory& run, const TrainFlags& flags, bool writes) {
   if (!writes) {
     if (run.path.empty()) run.path = default_run_directory(flags.model);
@@ -166,7 +166,7 @@ void RunDirectoryWriter::after_save(Trainer& trainer, const fs::path& root) {
       trainer.finish_save();
       is_written = true;
     };
-    // The last one is an error.
+    // A failure at the last check is an error.
     if (ends_) {
       finish();
     } else {
@@ -174,7 +174,7 @@ void RunDirectoryWriter::after_save(Trainer& trainer, const fs::path& root) {
     }
     if (!is_written) return;
   }
-  // What was saved anew is of this training.
+  // A newly saved checkpoint belongs to this training.
   const fs::path saved = root / checkpoint_name(trainer.position().step);
   std::erase_if(replaced_, [&](const CheckpointEntry& entry) { return entry.path == saved; });
   if (!of_training) return;
@@ -201,7 +201,7 @@ void RunDirectoryWriter::remove_replaced() {
 
 namespace {
 
-// By its name, since it may be damaged.
+// Returns the step by name, since the checkpoint may be damaged.
 std::optional<std::int64_t> step_of_checkpoint(const fs::path& checkpoint) {
   for (const CheckpointEntry& entry : step_directories(parent_of_checkpoint(checkpoint))) {
     if (fs::equivalent(entry.path, checkpoint)) return entry.step;
@@ -268,7 +268,7 @@ void RestartMemory::choose(const Context& context, RunDirectory& run) const {
 }
 
 void RestartMemory::begin() const {
-  std::error_code ignored;  // without it a restart is one of before
+  std::error_code ignored;  // on failure a restart is like the first start
   if (root_) fs::create_directories(*root_, ignored);
 }
 

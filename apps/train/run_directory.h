@@ -19,35 +19,35 @@
 
 namespace rondo {
 
-// Where a run keeps its files.
+// The files of a run.
 struct RunDirectory {
   std::filesystem::path path;
   std::optional<std::filesystem::path> resume_from;  // a checkpoint to continue from
-  bool goes_on = false;                              // that one is of this run; on the rank that writes
-  // On the rank that writes, of a run that was given no directory. It goes after the lock, which is in it.
+  bool goes_on = false;                              // resume_from is of this run; set on the writing rank
+  // Set on the writing rank of a run without a given directory. Destroyed after the lock, whose file is
+  // inside.
   std::shared_ptr<NewRunDirectory> made = {};
-  std::shared_ptr<RunLock> lock = {};  // on the rank that writes
+  std::shared_ptr<RunLock> lock = {};  // on the writing rank
 
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
 };
 
-// Finds the directory that `flags` mean, or makes one of its own for a run that names none; locks it, and
-// finds what to resume from, which is nothing where there is no run yet; changes nothing in it. Throws
-// UsageError for a directory in which another process trains and for one that holds a run already without
-// --resume. Damaged checkpoints that --resume-intact passes over are logged.
-// `writes` is false on a worker of parameter servers that is not the chief: it locks nothing, and the
-// directory may be in use.
+// Finds the directory that `flags` name, or creates one for a run that names none. Locks it, and finds the
+// checkpoint to resume from, if there is a run; changes nothing in it. Throws UsageError for a directory in
+// which another process trains, and for one with a run if --resume is missing. Logs damaged checkpoints that
+// --resume-intact skips. `writes` is false on a worker of parameter servers that is not the chief: it takes
+// no lock, and the directory may be in use.
 RunDirectory find_run_directory(const TrainFlags& flags, bool writes = true);
 
-// What belongs into a run directory before the first step, by file name.
+// Files to write into a run directory before the first step, by name.
 using RunFiles = std::map<std::string, std::string>;
 
-// Writes config.json and other files into the run directory when training begins: by then everything has been
-// checked, so that a run that is refused leaves the directory as it was. The first of fit's callbacks.
-// Of a run that goes on from an older checkpoint of its own it removes the later ones, of training that this
-// one takes the place of, when the first new one is complete: until then they are what the run has.
-// A directory that is removed or renamed while training is named in a warning, and made again.
+// Writes config.json and other files into the run directory when training begins. Everything has been checked
+// by then, so a refused run leaves the directory unchanged. It is the first of fit's callbacks. If a run
+// resumes from an older checkpoint of its own, the later checkpoints belong to training that it replaces.
+// They are removed when the first new one is complete, and are the run's checkpoints until then. If the
+// directory is removed or renamed during training, prints a warning and creates it again.
 class RunDirectoryWriter final : public Callback {
  public:
   RunDirectoryWriter(RunDirectory run, RunFiles files) : run_(std::move(run)), files_(std::move(files)) {}
@@ -56,7 +56,7 @@ class RunDirectoryWriter final : public Callback {
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_complete(Trainer& trainer, const StepRecord& record) override;
   void before_save(Trainer& trainer) override { look_after_directory(trainer.strategy().context()); }
-  // A checkpoint in the background is waited for while there are checkpoints to remove.
+  // Waits for a checkpoint in the background while there are checkpoints to remove.
   void after_save(Trainer& trainer, const std::filesystem::path& root) override;
   void on_train_end(Trainer& trainer, const FitResult&) override {
     look_after_directory(trainer.strategy().context());
@@ -71,34 +71,34 @@ class RunDirectoryWriter final : public Callback {
   RunDirectory run_;
   RunFiles files_;
   std::int64_t first_step_ = 0;
-  bool replaces_ = false;                  // checkpoints, on all ranks
-  std::vector<CheckpointEntry> replaced_;  // those, on rank 0
+  bool replaces_ = false;                  // checkpoints are to be removed, on all ranks
+  std::vector<CheckpointEntry> replaced_;  // checkpoints to remove, on rank 0
   bool ends_ = false;
-  std::optional<TimePoint> looked_;  // at the directory, on rank 0
-  bool is_lost_ = false;             // it was removed, and could not be made again yet
+  std::optional<TimePoint> looked_;  // last check of the directory, on rank 0
+  bool is_lost_ = false;             // it was removed, and could not yet be created again
 };
 
-// Makes a job that has been started again go on with its run, without --resume: by a launcher
-// (`launcher_restarted`) or by Slurm (SLURM_RESTART_COUNT). A checkpoint of another run that --resume names
-// is where the first start began: it counts only until the run has checkpoints of its own.
+// Makes a restarted job resume its run, without --resume: restarted by a launcher (`launcher_restarted`) or
+// by Slurm (SLURM_RESTART_COUNT). A checkpoint of another run that --resume names is the start of the first
+// attempt: it is ignored once the run has checkpoints of its own.
 void go_on_after_restart(TrainFlags& flags, bool launcher_restarted);
 
-// What a training has in the memory that its launcher keeps for restarts (`--max-restarts`).
+// A training's state in memory that its launcher keeps for restarts (`--max-restarts`).
 class RestartMemory {
  public:
-  // Of the run in --run-dir; none without that, or without such a launcher. Collective.
+  // Opens the memory of the run in --run-dir; empty without a run directory or such a launcher. Collective.
   RestartMemory(const TrainFlags& flags, const TrainingPlace& place, const Context& context);
 
-  // Throws UsageError for --replica-every where there is no such memory, and with what replicas lack.
+  // Throws UsageError for --replica-every without such memory, and for options that replicas do not support.
   void check(const TrainFlags& flags, const TrainingPlace& place) const;
-  // An earlier attempt of this job has begun to train in this directory, so the training goes on.
+  // Returns true if an earlier attempt of this job has begun to train in this directory, so that the training
+  // continues.
   bool goes_on() const { return goes_on_; }
-  // Where the memory has a newer state than the checkpoint to resume from, `run` resumes from that.
-  // Collective.
+  // Makes `run` resume from the memory if its state is newer than the checkpoint. Collective.
   void choose(const Context& context, RunDirectory& run) const;
-  // When everything has been checked: from here on a restart goes on.
+  // Marks the training as begun, when everything has been checked: a restart from then on continues it.
   void begin() const;
-  // Null without --replica-every.
+  // Returns the callback, or null without --replica-every.
   std::shared_ptr<Callback> callback(const TrainFlags& flags) const;
 
  private:

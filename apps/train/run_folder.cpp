@@ -39,7 +39,7 @@ bool has_checkpoints(const fs::path& root) {
   return false;
 }
 
-// Written before a run has its config.json, which a killed one may never have had.
+// Returns true for files written before config.json, which a killed run may never have had.
 bool precedes_run(const std::string& name) {
   static constexpr std::array<std::string_view, 5> names = {"run.lock", "matmul.json", "profile.json",
                                                             "plan.json", "lost+found"};
@@ -83,7 +83,7 @@ NewRunDirectory::NewRunDirectory(const std::string& model) {
   const std::string name = default_run_directory(model);
   std::error_code error;
   const fs::path parent = fs::path(name).parent_path();
-  if (fs::create_directories(parent, error)) made_parent_ = parent;  // what is wrong with it is said below
+  if (fs::create_directories(parent, error)) made_parent_ = parent;  // a failure is reported below
   for (int number = 1;; ++number) {
     path_ = number == 1 ? name : str(name, "-", number);
     if (fs::create_directory(path_, error)) return;

@@ -10,22 +10,20 @@ namespace rondo {
 // run.json or checkpoints.
 bool holds_run(const std::filesystem::path& directory);
 
-// Throws UsageError for a folder that has files and holds no run, naming some of them: a run would replace
-// those of the same names. Hidden files, and what precedes a run (a lock, measurements, a plan), may be
-// there.
+// Throws UsageError for a folder with files but no run, naming some of them: a run would replace files with
+// the same names. Hidden files, and files that precede a run (a lock, measurements, a plan), are allowed.
 void refuse_foreign_folder(const std::filesystem::path& directory);
 
-// "runs/<time>-<model>", of now.
+// Returns "runs/<time>-<model>" for the current time.
 std::string default_run_directory(const std::string& model);
 
-// The directory of a run that was given none, which no other run has.
+// The directory of a run without a given one; unique to the run.
 class NewRunDirectory {
  public:
-  // Makes default_run_directory(); where that is there, as of a run that began in the same second, the first
-  // of that name with "-2", "-3", ... behind it that is not. Throws Error when none can be made.
+  // Creates default_run_directory(). If that exists, for instance from a run that began in the same second,
+  // appends the first of "-2", "-3", ... that is free. Throws Error if none can be created.
   explicit NewRunDirectory(const std::string& model);
-  // Removes the directory if nothing has been put into it, and then the one around it if the constructor made
-  // it.
+  // Removes the directory if it is empty, and then its parent if the constructor created it.
   ~NewRunDirectory();
   NewRunDirectory(const NewRunDirectory&) = delete;
   NewRunDirectory& operator=(const NewRunDirectory&) = delete;
@@ -34,7 +32,7 @@ class NewRunDirectory {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path made_parent_;  // empty: it was there
+  std::filesystem::path made_parent_;  // empty: it existed
 };
 
 }  // namespace rondo

@@ -27,7 +27,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it"
 constexpr std::string_view kNothingToSave =
     "rondo train: stopped by a signal before the first step; there was nothing to save. The same command, "
     "with --resume or without, begins anew\n";
-// Hosts of one job receive a signal this long after each other.
+// Largest delay between the hosts of a job in receiving a signal.
 constexpr Duration kSpreadOfSignals = std::chrono::milliseconds(500);
 
 void say_nothing_to_save() {
@@ -45,10 +45,10 @@ void request_stop(int /*signal*/) { stop_signal.store(true); }
 
 bool has_launcher() { return std::getenv("RONDO_LAUNCHER") != nullptr; }
 
-// One that repeats TERM, and kills what does not end.
+// Returns true if there is a scheduler, which repeats TERM and kills processes that do not end.
 bool has_scheduler() { return has_launcher() || env::is_in_slurm_job(env::process_environment()); }
 
-// As far as launchers and schedulers say it in the environment.
+// Returns the answer of the launchers' and schedulers' environment variables.
 bool is_first_rank() {
   const env::EnvironmentMap environment = env::process_environment();
   for (const char* variable : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {

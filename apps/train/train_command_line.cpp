@@ -20,22 +20,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Flags that say the same thing in two ways: one on the command line makes the other in a file void.
+// Flags that exclude each other: one on the command line overrides the other in a file.
 const std::map<std::string, std::string> kAlternatives = {{"batch-size", "global-batch-size"},
                                                           {"global-batch-size", "batch-size"},
                                                           {"epochs", "steps"},
                                                           {"steps", "epochs"},
                                                           {"data-weights", "data"}};
 
-// The options of a configuration file, and what the command line replaces among them.
+// The options of a configuration file, and those that the command line overrides.
 struct FileValues {
   OptionValues values;
   std::map<std::string, OptionOrigin> origins;
   std::vector<std::string> replaced;  // "--lr 0.1 replaces lr = 0.2 of run.toml:3"
 };
 
-// Reads the file's options that none of `given` overrides. Throws UsageError for what is no option of a
-// training.
+// Reads the file's options that `given` does not override. Throws UsageError for a name that is no option of
+// a training.
 FileValues values_of_file(const fs::path& path, const FlagSet& flags, const OptionValues& given) {
   const auto takes_object = [&](const std::string& name) {
     const Flag* const flag = flags.find(name);
@@ -67,8 +67,8 @@ FileValues values_of_file(const fs::path& path, const FlagSet& flags, const Opti
   return file;
 }
 
-// The configuration file that stands under the command line: `config`, else with --resume the run's own;
-// empty when there is none.
+// Returns the configuration file below the command line: `config`, else with --resume the run's own; empty if
+// there is none.
 std::string configuration_file(const std::string& config, const OptionValues& given, bool resumes) {
   if (!config.empty() || !resumes) return config;
   const auto run = given.find("run-dir");
@@ -85,7 +85,7 @@ void check_data(const std::string& data) {
     throw UsageError(str("--data ", data, ": the file is empty"));
 }
 
-// Throws UsageError for --resume of a folder that could have described the training, and does not.
+// Throws UsageError for --resume of a folder that lacks the description of its training.
 void check_described(const TrainFlags& flags) {
   if (!flags.data.empty() || !flags.resume || !flags.resume_from.empty() || flags.run_dir.empty()) return;
   throw UsageError(
@@ -95,7 +95,7 @@ void check_described(const TrainFlags& flags) {
           "first"));
 }
 
-// Fills in what one flag says about another, and refuses contradictions.
+// Sets flags that depend on others, and refuses contradictions.
 void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   if (!flags.resume_from.empty() && !fs::exists(flags.resume_from))
     throw UsageError(str("--resume ", flags.resume_from, ": no such file or directory"));
@@ -125,7 +125,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   flags.configuration = set.configuration(flags);
 }
 
-// Reads the file's options that `given` does not override. What it replaces is noted with `notes`.
+// Reads the file's options that `given` does not override. With `notes` records the overridden ones.
 void read_file(const fs::path& path, const FlagSet& set, const OptionValues& given, TrainFlags& flags,
                bool notes) {
   FileValues file = values_of_file(path, set, given);
@@ -136,7 +136,7 @@ void read_file(const fs::path& path, const FlagSet& set, const OptionValues& giv
   if (notes) flags.notes = std::move(file.replaced);
 }
 
-// NAME=VALUE of --set. Throws UsageError for another text, and for a name that is no option.
+// Parses NAME=VALUE of --set. Throws UsageError for other text, and for an unknown option.
 std::pair<std::string, std::string> read_setting(const FlagSet& set, const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
@@ -151,7 +151,7 @@ std::pair<std::string, std::string> read_setting(const FlagSet& set, const std::
   return {name, text.substr(equals + 1)};
 }
 
-// An option that has no flag was given as one.
+// Refuses an option without a flag that was given as a flag.
 [[noreturn]] void refuse_flag(const Option& option, const std::string& value) {
   const std::string text = option.kind == OptionKind::toggle ? "true" : value;
   throw UsageError(str("--", option.name, " is no flag: set it with --set ", option.name, "=",
@@ -204,7 +204,7 @@ TrainCommandLine::TrainCommandLine(TrainChoices choices)
   }
 }
 
-// What stands behind a flag: the last that was said, of a list all of it.
+// Returns a flag's value: the last one given; for a list all values.
 std::string TrainCommandLine::value_of(const std::string& name) const {
   const std::vector<std::string> said = app_.get_option("--" + name)->results();
   const Flag* const flag = flags_.find(name);

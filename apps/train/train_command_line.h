@@ -7,8 +7,8 @@
 
 namespace rondo {
 
-// The flags of the training that config.json of a run directory describes, with `given` in place of what it
-// says. Throws UsageError as the command line does; `needs_data`: also for --data that is not there.
+// Returns the flags of the training that a run directory's config.json describes, overridden by `given`.
+// Throws UsageError as the command line does; with `needs_data` also for missing --data.
 TrainFlags flags_of_run(const FlagSet& set, const std::string& run_dir, const OptionValues& given,
                         bool needs_data);
 

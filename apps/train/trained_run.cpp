@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void read_data_description(const fs::path& path, TrainedRun& run) {
-  if (!fs::exists(path)) return;  // of a run of an earlier version
+  if (!fs::exists(path)) return;  // a run of an earlier version
   const std::string file = path.string();
   const nlohmann::json document = read_json_file(path);
   const auto entry = [&](const char* key) -> const nlohmann::json& {
@@ -44,7 +44,7 @@ void read_data_description(const fs::path& path, TrainedRun& run) {
     return result;
   };
   run.data_kind = json_text(entry("kind"), json_place(file, "kind"));
-  // A sample is as long as it was; the model may know longer ones.
+  // Samples have the length of the training; the model may support longer ones.
   if (run.data_kind == "text" || run.data_kind == "tokens") {
     if (run.data_kind == "text" && entry("classes") == 256)
       run.flags.options.erase("from-pretrained");  // else it may have the tokenizer
@@ -67,7 +67,7 @@ void read_data_description(const fs::path& path, TrainedRun& run) {
                         " deviations, expected as many"));
 }
 
-// Classes may be fewer than the model's, where data says of itself how many it has.
+// Classes may be fewer than the model's if the data itself defines their number.
 void check_data_fits(const DatasetInfo& info, const TrainedRun& run) {
   const nlohmann::json& config = run.model_config;
   const nlohmann::json form = info.model_config();
@@ -125,7 +125,7 @@ TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, c
 Model load_run_model(const TrainedRun& run) {
   Model model = open_model(run.flags.model, run.model_config);
   NamedTensors weights = read_weights(run.checkpoint);
-  // A run at opt level O3 has kept its weights in the type it trained in.
+  // A run at opt level O3 has stored its weights in its training dtype.
   for (NamedTensor& each : weights) {
     if (each.tensor.is_floating_point()) each.tensor = each.tensor.to(at::kFloat);
   }

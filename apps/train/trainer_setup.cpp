@@ -1,9 +1,7 @@
 #include "apps/train/trainer_setup.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -11,72 +9,19 @@
 #include "apps/train/job.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/control/http_page.h"
 #include "rondo/format/checkpoint_directory.h"
-#include "rondo/format/metrics_export.h"
 #include "rondo/models/model_options.h"
 #include "rondo/nn/loss.h"
-#include "rondo/train/callbacks/csv_log.h"
 #include "rondo/train/callbacks/early_stopping.h"
 #include "rondo/train/callbacks/gradient_norm.h"
-#include "rondo/train/callbacks/json_log.h"
-#include "rondo/train/callbacks/mlflow_log.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/preemption.h"
 #include "rondo/train/callbacks/reduce_on_plateau.h"
-#include "rondo/train/callbacks/tensor_board.h"
 #include "rondo/train/callbacks/terminate_on_nan.h"
 #include "rondo/train/callbacks/weight_average.h"
 #include "rondo/train/metrics/metrics.h"
 
 namespace rondo {
-namespace {
-
-std::string whole_address(const std::string& given) {
-  const std::size_t colon = given.rfind(':');
-  const std::string host = colon == std::string::npos ? "127.0.0.1" : given.substr(0, colon);
-  const std::string port = colon == std::string::npos ? given : given.substr(colon + 1);
-  const bool digits =
-      !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
-  if (host.empty() || !digits || std::stoi(port) > 65535)
-    throw UsageError(str("--prometheus '", given, "' is not [HOST:]PORT, such as 9464 or 0.0.0.0:9464"));
-  return str(host, ":", port);
-}
-
-struct Newest {
-  std::mutex mutex;  // protects the fields below: training's thread writes, the page's reads
-  std::vector<MetricsRow> of_step;
-  std::optional<MetricsRow> validation;
-};
-
-}  // namespace
-
-std::function<void(std::span<const MetricsRow>)> start_metrics_page(const std::string& address) {
-  const auto newest = std::make_shared<Newest>();
-  const auto page = std::make_shared<control::HttpPage>(
-      control::HttpPage::Options{.address = whole_address(address)}, [newest] {
-        const std::lock_guard lock(newest->mutex);
-        return prometheus_text(newest->of_step, newest->validation);
-      });
-  std::fprintf(stderr, "metrics for Prometheus at %s\n", page->url().c_str());
-  return [newest, page](std::span<const MetricsRow> rows) {
-    const std::lock_guard lock(newest->mutex);
-    if (rows.front().is_validation()) {
-      newest->validation = rows.front();
-    } else {
-      newest->of_step.assign(rows.begin(), rows.end());
-    }
-  };
-}
-
-namespace {
-
-bool logs_to(const TrainFlags& flags, const char* log) {
-  return std::find(flags.log_to.begin(), flags.log_to.end(), log) != flags.log_to.end();
-}
-
-}  // namespace
-
 std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& info,
                                    std::vector<Metric> usual) {
   if (flags.metrics.empty()) return usual;
@@ -124,14 +69,6 @@ void check_trainer_flags(const TrainFlags& flags, bool has_validation) {
         "--checkpoint-async");
   if (!flags.best_of.empty())
     use_flag("--keep-best", flags.best_of, [&] { return larger_is_better(flags.best_of); });
-  for (const std::string& log : flags.log_to) {
-    if (log != "tensorboard" && log != "mlflow")
-      throw UsageError(str("--log-to ", log, ": expected tensorboard, mlflow, or both with a comma"));
-  }
-  if (!flags.mlflow_dir.empty() && !logs_to(flags, "mlflow"))
-    throw UsageError("mlflow-dir has no effect without --log-to mlflow: leave it out, or give that");
-  if (flags.histograms_every > 0 && !logs_to(flags, "tensorboard"))
-    throw UsageError("histograms-every is of TensorBoard's events, and --log-to does not name tensorboard");
   peak_flops_of(flags);
   if (flags.restore_best && flags.early_stopping == 0)
     throw UsageError(
@@ -145,23 +82,20 @@ std::optional<double> peak_flops_of(const TrainFlags& flags) {
   return peak;
 }
 
-void add_trainer_callbacks(const TrainFlags& flags, const RunDirectory& run, FitOptions& fit) {
+LoggedRun logged_run(const TrainFlags& flags, const RunDirectory& run, bool writes) {
+  LoggedRun logged{.directory = run.path, .parameters = {}, .every_steps = flags.log_every, .writes = writes};
+  for (const auto& [name, value] : flags.configuration.items())
+    logged.parameters[name] = value.is_string() ? value.get<std::string>() : value.dump();
+  return logged;
+}
+
+void add_trainer_callbacks(const TrainFlags& flags, const RunDirectory& run,
+                           const std::vector<LogTarget>& log_targets, FitOptions& fit) {
   fit.steps_per_epoch = flags.steps_per_epoch;
   fit.traced_after = flags.trace_after;
   auto& callbacks = fit.callbacks;
-  if (logs_to(flags, "tensorboard")) {
-    callbacks.push_back(std::make_shared<TensorBoard>(TensorBoard::Options{
-        .directory = run.path, .every_steps = flags.log_every, .histograms_every = flags.histograms_every}));
-  }
-  if (logs_to(flags, "mlflow")) {
-    std::map<std::string, std::string> parameters;
-    for (const auto& [name, value] : flags.configuration.items())
-      parameters[name] = value.is_string() ? value.get<std::string>() : value.dump();
-    callbacks.push_back(std::make_shared<MlflowLog>(MlflowLog::Options{
-        .directory = flags.mlflow_dir.empty() ? run.path / "mlruns" : std::filesystem::path(flags.mlflow_dir),
-        .run_name = run.path.filename().string(),
-        .parameters = std::move(parameters),
-        .every_steps = flags.log_every}));
+  for (const LogTarget& target : log_targets) {
+    if (target.callback) callbacks.push_back(target.callback);
   }
   if (flags.average_weights > 0) {
     WeightAverage::Options average{
@@ -182,8 +116,6 @@ void add_trainer_callbacks(const TrainFlags& flags, const RunDirectory& run, Fit
     callbacks.push_back(
         std::make_shared<GradientNorm>(GradientNorm::Options{.every_steps = flags.gradient_norm_every}));
   }
-  if (!flags.csv_log.empty()) callbacks.push_back(std::make_shared<CsvLog>(flags.csv_log));
-  if (!flags.json_log.empty()) callbacks.push_back(std::make_shared<JsonLog>(flags.json_log));
   if (!flags.preemption_file.empty()) {
     callbacks.push_back(std::make_shared<Preemption>(
         Preemption::Options{.signals = {}, .notice_file = flags.preemption_file}));

@@ -38,13 +38,14 @@
 #include "rondo/train/callbacks/progress_display.h"
 #include "rondo/train/callbacks/run_record.h"
 #include "rondo/train/callbacks/timeline.h"
+#include "rondo/train/log_targets/log_targets.h"
 #include "rondo/train/trainer.h"
 #include "rondo/train/training_place.h"
 
 namespace rondo {
 namespace {
 
-// Returns what servers say of their workers, for the result: null for other strategies.
+// Returns the servers' statistics of their workers, for the result; null for other strategies.
 nlohmann::ordered_json served_summary(const Strategy& strategy) {
   const auto* const served = dynamic_cast<const ServerStrategy*>(&strategy);
   if (served == nullptr) return nullptr;
@@ -66,7 +67,7 @@ nlohmann::ordered_json served_summary(const Strategy& strategy) {
       {"steps", steps}, {"lost_steps", lost}, {"recovered_updates", figures.recovered}, {"workers", workers}};
 }
 
-// The tracker's own message would advise another strategy, and those come later.
+// The tracker's own message would suggest another strategy, which is chosen later.
 Model make_model_within_limit(const TrainFlags& flags, const std::function<Model()>& make) {
   const MemoryScope scope(MemoryCategory::parameters);
   try {
@@ -109,7 +110,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   options.validate_every = flags.eval_every;
   options.validation_batch_size = flags.eval_batch_size;
   options.validation_batches = flags.eval_batches;
-  // A plan leaves room for its own batch.
+  // A plan reserves memory for its own batch only.
   if (flags.is_planned)
     options.validation_batch_size = std::min(options.validation_batch_size, options.batch_size);
   options.stop_requested = stop_requested;
@@ -119,7 +120,13 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   logged.every_steps = flags.log_every;
   if (!flags.peak_flops.empty()) logged.peak_flops = peak_flops_of(flags).value_or(0);
   logged.tracked_bytes = [] { return Bytes{replica_memory_tracker().peak_total()}; };
-  if (!flags.prometheus.empty() && run.lock) logged.observer = start_metrics_page(flags.prometheus);
+  const bool writes = run.lock != nullptr;
+  std::vector<LogTarget> log_targets;
+  if (!place.only_trains())
+    log_targets = make_log_targets(flags.log_to, flags.options, logged_run(flags, run, writes));
+  for (const LogTarget& target : log_targets) {
+    if (target.observer) logged.observers.push_back(target.observer);
+  }
   const auto metrics = std::make_shared<MetricsLog>(std::move(logged));
   if (place.only_trains()) {
     options.validation = nullptr;
@@ -135,7 +142,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   options.callbacks.push_back(metrics);
   if (prediction) options.callbacks.push_back(std::move(prediction));
   options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
-  add_trainer_callbacks(flags, run, options);
+  add_trainer_callbacks(flags, run, log_targets, options);
   if (flags.trace_steps > 0) {
     auto timeline = std::make_shared<Timeline>(run.path);
     options.trace = timeline->sink();
@@ -143,7 +150,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
     options.traced_steps = flags.trace_steps;
     options.callbacks.push_back(std::move(timeline));
   }
-  // Last, so that the others have written what belongs to the end when the last checkpoint is there.
+  // Last, so that the other callbacks have written their final files when the last checkpoint exists.
   options.callbacks.push_back(std::make_shared<ModelCheckpoint>(
       ModelCheckpoint::Options{.directory = run.checkpoints(),
                                .every_steps = flags.checkpoint_every,
@@ -191,7 +198,7 @@ void print_result(const TrainFlags& flags, const RunDirectory& run, const Contex
   write_json(flags.json, summary);
 }
 
-// Says what a training would do, for --dry-run.
+// Prints the training's outline, for --dry-run.
 void print_dry_run(const TrainFlags& flags, const RunDirectory& run, const TrainingPlace& place,
                    const OpenedData& data, const Trainer& trainer, std::int64_t parameters) {
   const Context& context = trainer.strategy().context();
@@ -225,8 +232,8 @@ void print_dry_run(const TrainFlags& flags, const RunDirectory& run, const Train
                           {"model", {{"name", trainer.model().name}, {"parameters", parameters}}}});
 }
 
-// What strategy `name` is told: of the options that were given those it has. An "auto" that means one process
-// may have been given more.
+// Returns the given options that strategy `name` has. With an "auto" that means one process more options may
+// have been given.
 OptionValues strategy_values(const TrainFlags& flags, const OptionTable& options) {
   OptionValues values = flags.options_in(options);
   if (options.find("strategy-seed") != nullptr) values.emplace("strategy-seed", std::to_string(flags.seed));
@@ -275,7 +282,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   const RestartMemory memory(flags, place, context);
   go_on_after_restart(flags, memory.goes_on());
 
-  // Everything that can go wrong before training goes wrong here, and is one error for the job.
+  // Everything that can fail before training fails here, as one error for the job.
   OpenedData data;
   Model model;
   std::string strategy_named;
@@ -287,7 +294,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   run_agreed(context, [&] {
     profiled_batch_size(flags, place.readers);
     strategy_named = strategies.resolve(strategy_name(flags, context.world_size()));
-    // What several processes would refuse (a codec that is not known) one does too.
+    // One process refuses the same values as several would (such as an unknown codec).
     if (flags.strategy == "auto" && context.mesh().size() == 1)
       make_strategy(flags, strategies, strategy_of_auto(/*several_processes=*/true), context);
     choose_model(flags, context.rank() == 0 && !place.only_trains());
@@ -332,7 +339,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
       flags.global_batch_size.reset();
     }
   }
-  // From here on: what measuring took is given back.
+  // From here on: memory used for measuring has been released.
   replica_memory_tracker().reset_peak();
   if (!flags.memory_limit.empty())
     replica_memory_tracker().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
@@ -376,20 +383,20 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
         "its own batch; use grouped, or leave it out");
   }
   if (flags.sync_batch_norm) {
-    // A group of its own: gradients travel over the world's in the same backward pass.
+    // A separate group: gradients use the world's group during the same backward pass.
     if (synchronise_batch_norms(*model.module, context.new_group_along({"data"})) == 0) {
       throw UsageError(
           str("--sync-batch-norm: --model ", flags.model,
               " has no batch normalisation; for a convnet: --model-config '{\"batch_norm\": true}'"));
     }
   }
-  // Further replicas of a process say nothing of pretrained weights that were found.
+  // Only the first replica of a process reports found pretrained weights.
   const ModelFactory models = [&, first = std::make_shared<Model>(std::move(model))] {
     return first->module ? std::exchange(*first, {}) : make_prepared_model(-1);
   };
   Trainer trainer(*strategy, models, device, precision_options(flags));
   trainer.compile(flags.optimizer, std::move(loss), std::move(metrics));
-  // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
+  // Operations that draw from libtorch's own generator differ on every rank. (Dropout of the built-in models
   // draws by sample.)
   torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(place.reader));
   if (run.resume_from) trainer.restore(*run.resume_from);
@@ -405,10 +412,13 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   RunFiles files = plan.files;
   files["config.json"] = flags.configuration.dump(2) + "\n";
   files["data.json"] = describe_data(data.train->info()).dump(2) + "\n";
-  FitOptions fit = fit_options(flags, place, data, run,
-                               std::make_shared<RunDirectoryWriter>(run, std::move(files)), prediction);
-  fit.named_schedule = schedule_options(flags);
-  run_agreed(context, [&] { make_schedule(*fit.named_schedule); });
+  FitOptions fit;
+  run_agreed(context, [&] {
+    fit = fit_options(flags, place, data, run, std::make_shared<RunDirectoryWriter>(run, std::move(files)),
+                      prediction);
+    fit.named_schedule = schedule_options(flags);
+    make_schedule(*fit.named_schedule);
+  });
   if (auto wait = wait_for_workers(*strategy, place))
     fit.callbacks.insert(fit.callbacks.begin(), std::move(wait));
   if (!run.resume_from) fit.initial_step = steps_done_before(*strategy);

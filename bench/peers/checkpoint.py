@@ -26,7 +26,7 @@ def timed(action):
 
 
 def sync(folder):
-    """DCP leaves what it wrote to the page cache: rondo's save ends when it is on the disk."""
+    """Syncs the folder: DCP leaves its data in the page cache, while rondo's save ends when it is on disk."""
     for path in pathlib.Path(folder).rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
@@ -35,7 +35,7 @@ def sync(folder):
 
 
 def touch_page_cache(path, size):
-    """As in apps/bench/checkpoint/disk.h."""
+    """Same as touch_page_cache() of apps/bench/checkpoint.cpp."""
     block = bytes(4 << 20)
     with open(path, "wb", buffering=0) as file:
         for _ in range(0, size, len(block)):

@@ -1,4 +1,5 @@
-"""What rondo's worker does (worker.cpp), in Python under torchrun: one step of data-parallel training, then the time.
+"""Counterpart of rondo's worker (train_first_step in apps/bench/dev/startup.cpp) in Python under torchrun: one step of
+data-parallel training, then the time.
 
     torchrun --standalone --nproc-per-node 2 first_step.py REPORT
 """

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch's own strategies over rondo's engine and over Gloo, in turns of short bursts:
+"""PyTorch's own strategies over rondo's engine and over Gloo, in alternating short bursts:
 
     bench/peers/fsdp2.py [--strategies fsdp2,ddp] [--json FILE]
 
-All systems train the same model on the same batches; every rank is one process with one thread, pinned to a core of its own
-where there are enough. Prints a table, and with --json (FILE or -) the rows of `rondo bench step` and the ratios.
+All systems train the same model on the same batches. Every rank is one process with one thread, pinned to its own core
+if there are enough. Prints a table, and with --json (FILE or -) the rows of `rondo bench step` and the ratios.
 """
 
 import argparse
@@ -28,7 +28,7 @@ MODELS = {
     "gpt-25m": {"layers": 8, "width": 512, "heads": 8, "context": 128, "vocabulary": 256},
     "gpt-tiny": {"layers": 4, "width": 128, "heads": 4, "context": 64, "vocabulary": 256},
 }
-# What the project promises, by (strategy, model): speed over rondo as a multiple of the speed over Gloo.
+# Goals by (strategy, model): speed over rondo as a multiple of the speed over Gloo.
 GOALS = {("fsdp2", "gpt-25m"): 1.2}
 
 
@@ -201,7 +201,7 @@ def main():
             pairs.append([Contestant(strategy, engine, arguments, folder) for engine in arguments.engines.split(",")])
         everybody = [contestant for pair in pairs for contestant in pair]
         for turn in range(arguments.turns + 1):
-            # Who goes first changes, so that nobody always follows the same other.
+            # The order changes, so that no contestant always follows the same other one.
             for contestant in everybody if turn % 2 else reversed(everybody):
                 contestant.burst(arguments.steps, counted=turn > 0)
         if arguments.profile:

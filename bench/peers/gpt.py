@@ -1,4 +1,4 @@
-"""rondo's GPT (rondo/models/gpt.h) in PyTorch, with the same names of parameters."""
+"""rondo's GPT (rondo/models/gpt.h) in PyTorch, with the same parameter names."""
 from torch import nn
 from torch.nn import functional
 

@@ -1,8 +1,8 @@
-"""PyTorch's side of the speed part of gpu-check: training steps of rondo's GPT on a card, bfloat16 autocast, fused AdamW.
+"""PyTorch's side of gpu-check's speed part: training steps of rondo's GPT on a GPU, bfloat16 autocast, fused AdamW.
 
     gpu_step.py --way eager|compile|ddp --batch-size N --steps N --config JSON
 
-Prints one JSON line: step_ms and losses of every step, peak_bytes of the device. As rondo does, each step reads its loss.
+Prints one JSON line: step_ms and losses of every step, peak_bytes of the device. As in rondo, each step reads its loss.
 """
 import argparse
 import json
@@ -18,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def initialize(model):
-    """GPT-2's deviation; what residual projections have besides is of no matter for a step's time."""
+    """Initializes weights with GPT-2's deviation; the smaller deviation of residual projections does not affect a
+    step's time."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
@@ -38,7 +39,7 @@ def parse_arguments():
 
 
 def train(arguments, folder):
-    """Trains the steps and returns the figures that are printed."""
+    """Trains the steps and returns the results to print."""
     config, device = arguments.config, torch.device(arguments.device)
     with device:
         model = Gpt(config)

@@ -1,11 +1,11 @@
-"""PyTorch's DataLoader over a folder of JPEGs, as training on ImageNet reads it, for `rondo bench-dev loader`.
+"""PyTorch's DataLoader over a folder of JPEGs, as in training on ImageNet, for `rondo bench-dev loader`.
 
     loader.py make FOLDER COUNT                        draws JPEGs of 500 x 375 pixels, in four classes
     loader.py run FOLDER WORKERS BATCH ANSWER.json     reads all of them twice and measures the second time
 
-torchvision's ImageFolder with RandomResizedCrop, flip, ToTensor and Normalize reads them where it is installed. Otherwise the
-same steps are done with Pillow and torch: the files are opened and decoded, cut, resized and mirrored by the same functions of Pillow
-that torchvision calls.
+torchvision's ImageFolder with RandomResizedCrop, flip, ToTensor and Normalize reads them if it is installed. Otherwise
+Pillow and torch perform the same steps: files are opened, decoded, cropped, resized and mirrored by the same functions
+of Pillow that torchvision calls.
 """
 import json
 import math
@@ -26,7 +26,7 @@ MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def make(folder, count):
-    """Noise at several scales, which is about as hard to encode as a photograph."""
+    """Writes images of noise at several scales, which is about as hard to encode as a photograph."""
     numbers = np.random.default_rng(0)
     for i in range(int(count)):
         target = pathlib.Path(folder) / f"class{i % 4}"
@@ -76,7 +76,7 @@ class Folder(Dataset):
 
 
 def dataset(folder):
-    """The data set, and who reads it."""
+    """Returns the data set and the name of its reader."""
     try:
         import torchvision
         from torchvision import datasets, transforms

@@ -1,4 +1,4 @@
-"""How many times faster one is than its peer: the rule of rondo/base/arithmetic.h, for what is measured in Python."""
+"""The speed relative to a peer: the rule of rondo/base/arithmetic.h, for measurements in Python."""
 
 MOST_OVER_MINIMUM = 3
 RULE = ("Ratios to a peer are of p50; those marked * are of minima, because the peer's p50 is more than 3 times its\n"
@@ -6,7 +6,7 @@ RULE = ("Ratios to a peer are of p50; those marked * are of minima, because the 
 
 
 def peer_ratio(p50, minimum, peer_p50, peer_minimum):
-    """(value, whether it is of minima); times of one unit."""
+    """Returns (value, whether it is a ratio of minima) for times in one unit."""
     of_minima = peer_p50 > MOST_OVER_MINIMUM * peer_minimum
     ours, peers = (minimum, peer_minimum) if of_minima else (p50, peer_p50)
     return (peers / ours if ours > 0 else 0.0), of_minima

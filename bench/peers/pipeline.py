@@ -1,7 +1,7 @@
 """PyTorch's side of `rondo bench-dev pipeline`: one rank of torch.distributed.pipelining over Gloo.
 
-Speaks the workers' protocol, as step.py does: reads "run N" lines from standard input and answers each with one JSON line on
-standard output. Batches, initial weights and stages are the same as rondo's.
+Uses the workers' protocol, as step.py does: reads "run N" lines from standard input and answers each with one JSON line
+on standard output. Batches, initial weights and stages are the same as rondo's.
 """
 import argparse
 import datetime
@@ -18,7 +18,7 @@ from leaving import leave
 from gpt import Gpt
 from step import answer_of, load_safetensors, make_optimizer, token_batch
 
-# rondo's name: PyTorch's class, stages a rank, whether it takes them as a list.
+# rondo's name: PyTorch's class, stages per rank, whether it takes them as a list.
 SCHEDULES = {
     "gpipe": ("ScheduleGPipe", 1, False),
     "1f1b": ("Schedule1F1B", 1, False),
@@ -29,7 +29,7 @@ SCHEDULES = {
 
 
 class Stage(nn.Module):
-    """A part of the blocks; the first stage has the embeddings too, the last one what comes after the blocks."""
+    """A part of the blocks; the first stage also has the embeddings, the last one everything after the blocks."""
 
     def __init__(self, gpt, number, count):
         super().__init__()
@@ -59,11 +59,11 @@ def parse_arguments():
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--rendezvous", required=True)
-    # What only other systems use.
+    # Arguments that only other systems use.
     for name in ["model", "dtype", "max-grad-norm", "codec"]:
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    arguments.setting, arguments.strategy = "fastest", "pipeline"  # of make_optimizer
+    arguments.setting, arguments.strategy = "fastest", "pipeline"  # for make_optimizer
     return arguments
 
 
@@ -72,7 +72,7 @@ def loss_of(logits, targets):
 
 
 def make_step(arguments):
-    """Returns step(number) -> loss (on the rank of the last stage, elsewhere 0), milliseconds."""
+    """Returns step(number) -> loss (0 except on the rank of the last stage), milliseconds."""
     rank, ranks = arguments.rank, arguments.world_size
     torch.distributed.init_process_group("gloo", init_method=arguments.rendezvous, rank=rank, world_size=ranks,
                                          timeout=datetime.timedelta(seconds=120))

@@ -1,9 +1,9 @@
 """PyTorch's side of `rondo bench step`: one rank of DistributedDataParallel, ZeroRedundancyOptimizer over it (zero1),
 fully_shard per block (fsdp2) or parallelize_module (tensor), over Gloo.
 
-Speaks the workers' protocol (apps/bench/step/README.md): reads "run N" and "memory N" lines from standard input and answers
-each with one JSON line on standard output. Batches and initial weights are the same as rondo's, so losses can be compared
-step by step.
+Uses the workers' protocol (apps/bench/step/README.md): reads "run N" and "memory N" lines from standard input and
+answers each with one JSON line on standard output. Batches and initial weights are the same as rondo's, so losses can
+be compared step by step.
 """
 
 import argparse
@@ -27,7 +27,7 @@ MASK = (1 << 64) - 1
 
 
 def splitmix64(values):
-    """The generator of apps/bench/step/synthetic_batch.cpp, element-wise on uint64."""
+    """The generator of apps/bench/harness/rank.cpp, element-wise on uint64."""
     with numpy.errstate(over="ignore"):
         z = values + numpy.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
@@ -43,7 +43,7 @@ def random_words(step, rank, stream, count):
 def token_batch(config, batch_size, step, rank):
     length = config["context"] + 1
     words = random_words(step, rank, 0, batch_size * length).reshape(batch_size, length)
-    # A line of a counting game: each token follows the one before it, now and then it jumps.
+    # A sequence that counts upwards: each token is the previous one plus one, with occasional jumps.
     tokens = numpy.zeros((batch_size, length), dtype=numpy.int64)
     vocabulary = config["vocabulary"]
     tokens[:, 0] = (words[:, 0] % numpy.uint64(vocabulary)).astype(numpy.int64)
@@ -92,7 +92,7 @@ def load_safetensors(path, module):
 
 
 def mixed_precision_policy(text):
-    """Fields of MixedPrecisionPolicy from "param=bfloat16,reduce=float32"."""
+    """Returns the fields of MixedPrecisionPolicy from "param=bfloat16,reduce=float32"."""
     fields = dict(part.split("=") for part in text.split(","))
     return {
         name if name == "cast_forward_inputs" else f"{name}_dtype": value == "true"
@@ -124,7 +124,7 @@ def parse_arguments():
 
 
 def register_hook(model, codec):
-    """The communication hook that rondo's --codec names, where PyTorch has it."""
+    """Registers the communication hook of rondo's --codec, if PyTorch has it."""
     name, _, settings = codec.partition(":")
     settings = dict(setting.split("=") for setting in settings.split(",") if setting)
     simple = {
@@ -134,7 +134,7 @@ def register_hook(model, codec):
         "noop": debugging_hooks.noop_hook,
     }
     if name in simple:
-        # A function of its own: PyTorch refuses its bf16 hook by name without NCCL, though Gloo adds bfloat16 too.
+        # A custom function: PyTorch rejects its bf16 hook by name without NCCL, though Gloo supports bfloat16, too.
         model.register_comm_hook(None, lambda state, bucket: simple[name](state, bucket))
     elif name == "power_sgd":
         state = powerSGD_hook.PowerSGDState(
@@ -153,14 +153,14 @@ def blocks_of(module):
 
 
 def divide(module, arguments):
-    """Megatron's division of a GPT, by torch.distributed.tensor.parallel; the loss is of divided logits, too."""
+    """Divides a GPT as Megatron does, by torch.distributed.tensor.parallel; the loss takes divided logits, too."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     ranks = arguments.world_size
     for block in module.transformer.h:
-        # Rows of query, key and value that belong to the same heads next to each other, as a rank's part has them.
+        # Places the rows of query, key and value of the same heads next to each other, as in a rank's part.
         for parameter in block.attn.c_attn.parameters():
             parts = parameter.detach().reshape(3, ranks, -1, *parameter.shape[1:])
             parameter.data = parts.transpose(0, 1).reshape(parameter.shape).contiguous()
@@ -176,7 +176,7 @@ def divide(module, arguments):
 
 
 def distribute(module, arguments):
-    """The module as the strategy wraps it; joins the group of ranks."""
+    """Returns the module wrapped by the strategy; joins the group of ranks."""
     if arguments.strategy == "one_device":
         return module
     torch.distributed.init_process_group(
@@ -214,7 +214,7 @@ def make_optimizer(parameters, arguments):
     if arguments.strategy == "tensor":
         from torch.distributed.tensor import DTensor
 
-        # The fused step takes no mixture of divided and full parameters.
+        # The fused step does not support a mixture of divided and full parameters.
         parameters = list(parameters)
         groups = [[p for p in parameters if isinstance(p, DTensor) == divided] for divided in (True, False)]
         return kind([{"params": group} for group in groups], **settings)
@@ -222,7 +222,7 @@ def make_optimizer(parameters, arguments):
 
 
 def make_step(arguments):
-    """Returns batch_of(number); step(batch) -> loss, milliseconds; and the model and the optimizer."""
+    """Returns batch_of(number); step(batch) -> loss, milliseconds; the model; and the optimizer."""
     gpt = arguments.kind == "gpt"
     module = (Gpt if gpt else Mlp)(arguments.config)
     load_safetensors(arguments.weights, module)
@@ -269,7 +269,7 @@ def make_step(arguments):
 
 
 def memory_tracker(arguments, model, optimizer):
-    """Tracks FSDP2's tensors in a `with`; for other strategies, or when not asked for, None."""
+    """Returns a context manager that tracks FSDP2's tensors; None for other strategies or if not requested."""
     if not arguments.track_memory or arguments.strategy != "fsdp2":
         return None
     from torch.distributed._tools.mem_tracker import MemTracker
@@ -280,7 +280,7 @@ def memory_tracker(arguments, model, optimizer):
 
 
 def answer_of(steps):
-    """What a worker says of the steps it took: the (loss, milliseconds) of each, and the process's peak."""
+    """Returns a worker's answer for its steps: (loss, milliseconds) of each, and the process's peak."""
     return {"losses": [loss for loss, _ in steps], "step_ms": [milliseconds for _, milliseconds in steps],
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
@@ -296,14 +296,14 @@ def main():
         command, count = line.split()
         assert command in ("run", "memory"), line
         steps = []
-        # Made before: a rank whose batch takes longer would keep the others waiting in a step.
+        # Created before the steps: a rank with a slower batch would delay the others.
         batches = [batch_of(number + i) for i in range(int(count))]
         number += len(batches)
         tracker = memory_tracker(arguments, model, optimizer) if command == "memory" else None
         with tracker or contextlib.nullcontext():
             for batch in batches:
                 if tracker:
-                    tracker.reset_mod_stats()  # it follows one pass at a time; its totals go on
+                    tracker.reset_mod_stats()  # it follows one pass at a time; its totals accumulate
                 steps.append(step(batch))
         answer = answer_of(steps)
         if tracker:

@@ -1,10 +1,11 @@
-"""One strategy of TensorFlow on this host's cores, SGD, batch 32 a replica; prints {"steps_per_s": ...} as JSON.
+"""One strategy of TensorFlow on this host's cores, SGD, batch 32 per replica; prints {"steps_per_s": ...} as JSON.
 
   tensorflow_strategies.py parameter_server|mirrored|multi_worker_mirrored [--model mlp|convnet|embedding] [--seconds 5]
 
-mlp: 784-128-64-10. convnet: rondo's, two blocks of 16 and 32 channels. embedding: 40,000 x 64 (10 MB), 20 words a sample.
-parameter_server: two workers and a server as processes, steps of both workers added up. mirrored: two replicas in a process.
-multi_worker_mirrored: two processes. Needs TensorFlow; bench/strategies.py --tensorflow makes an environment for it."""
+mlp: 784-128-64-10. convnet: rondo's, two blocks of 16 and 32 channels. embedding: 40,000 x 64 (10 MB), 20 words per
+sample. parameter_server: two workers and a server as processes, with the sum of both workers' steps. mirrored: two
+replicas in a process. multi_worker_mirrored: two processes. Needs TensorFlow; bench/strategies.py --tensorflow creates
+an environment for it."""
 import argparse
 import json
 import os
@@ -80,7 +81,7 @@ def rate_of(step, seconds, steps_a_call=1):
 
 
 def synchronous(tf, strategy, model, seconds):
-    """Steps of a loop of one's own, as TensorFlow's guide shows it: all replicas together are one step."""
+    """Runs steps of a custom loop, as in TensorFlow's guide: all replicas together take one step."""
     with strategy.scope():
         variables = make_variables(tf, model)
     replicas = strategy.num_replicas_in_sync
@@ -109,7 +110,7 @@ def worker(model, seconds):
     rate = synchronous(tf, tf.distribute.MultiWorkerMirroredStrategy(), model, seconds)
     if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
         print(json.dumps({"steps_per_s": rate}), flush=True)
-    os._exit(0)  # the other may be within a step
+    os._exit(0)  # the other one may be in the middle of a step
 
 
 def multi_worker_mirrored(model, seconds):

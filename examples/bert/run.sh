@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# BERT from nothing: pre-training on plain text, then classification of sentences from its weights, ended by early stopping.
+# BERT from scratch: pre-training on plain text, then classification of sentences from its weights with early stopping.
 #   examples/bert/run.sh FOLDER [RONDO]        FOLDER: for the texts and the runs; RONDO: the program, default rondo
 set -euo pipefail
 mkdir -p "$1"
@@ -7,7 +7,7 @@ cd "$1"
 rondo=${2:-rondo}
 small=(--seq-len 16 --layers 2 --heads 2 --width 32 --model-config '{"intermediate": 64}')
 
-# Sentences that say of a film, a book or a meal what they also say otherwise; a label says whether it was liked, and one in ten is wrong.
+# Sentences about a film, a book or a meal; a label says whether it was liked, and one in ten labels is wrong.
 awk 'BEGIN {
   split("film book play meal song", things); split("good great fine lovely", liked); split("bad dull poor awful", disliked)
   srand(1)

@@ -1,5 +1,5 @@
-// One of each thing that a program can add to rondo without touching its sources: an engine, a collective
-// algorithm with the channel that carries it, a communication hook, a strategy with an option, a data set, a
+// One extension of each kind that a program can add to rondo without changing its sources: an engine, a
+// collective algorithm with its channel, a communication hook, a strategy with an option, a data set, a
 // model, an optimizer and a callback.
 //   rondo run -n 2 ./extend
 #include <rondo/extend/algorithm.h>
@@ -11,13 +11,13 @@
 #include <cstdio>
 #include <exception>
 
-// An engine: the native one, announced. A whole one derives from c10d::Backend.
+// An engine: the native one with a message. A full engine derives from c10d::Backend.
 c10::intrusive_ptr<c10d::Backend> make_announced(const rondo::BackendRequest& request) {
   if (request.rank == 0) std::printf("engine: communicator '%s'\n", request.group_name.c_str());
   return request.make("native", request).backend;
 }
 
-// An algorithm: every rank sends all of its data to all others, and adds.
+// An algorithm: every rank sends all of its data to all others, and reduces.
 namespace everyone {
 
 rondo::collective::Plan plan(const rondo::collective::PlanRequest& request) {
@@ -39,7 +39,7 @@ rondo::collective::Plan plan(const rondo::collective::PlanRequest& request) {
 
 }  // namespace everyone
 
-// A channel: messages of a group's engine.
+// A channel: messages through a group's engine.
 class GroupChannel final : public rondo::Channel {
  public:
   explicit GroupChannel(rondo::Group group) : group_(std::move(group)) {}
@@ -82,7 +82,7 @@ void run_algorithm(const rondo::Context& context) {
   if (context.rank() == 0) std::printf("algorithm: sum %g\n", values[0].item<double>());
 }
 
-// A communication hook: the mean in float16.
+// A communication hook: averages in float16.
 rondo::CommHook halved(const rondo::Group& group) {
   return {
       "halved", [group](rondo::GradBucket& bucket) {
@@ -101,7 +101,7 @@ void run_hook(const rondo::Context& context) {
   if (context.rank() == 0) std::printf("hook: gradient %g\n", model->weight.grad()[0][0].item<double>());
 }
 
-// A strategy with an option: ddp that compares the ranks' parameters often.
+// A strategy with an option: ddp that compares the ranks' parameters periodically.
 struct CheckedOptions {
   int every = 10;
 };
@@ -118,7 +118,7 @@ void add_checked(rondo::StrategyRegistry& strategies) {
       });
 }
 
-// A data set: of torch::data, whose samples are points and whether they are in the circle.
+// A data set in torch::data's interface: points, labelled by whether they are inside the circle.
 class Circle : public torch::data::Dataset<Circle> {
  public:
   torch::data::Example<> get(std::size_t index) override {
@@ -140,7 +140,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear hidden{2, 16}, output{16, 2};
 };
 
-// An optimizer: steps of one size in the direction of the gradient's sign.
+// An optimizer: steps of equal size against the gradient's sign.
 struct SignOptions : torch::optim::OptimizerCloneableOptions<SignOptions> {
   double rate = 0.01;
   double get_lr() const override { return rate; }
@@ -165,7 +165,7 @@ class SignDescent final : public torch::optim::Optimizer {
   }
 };
 
-// A callback: says how long the training is.
+// A callback: prints the length of the training.
 class Announce final : public rondo::Callback {
  public:
   explicit Announce(bool speaks) : speaks_(speaks) {}

@@ -1,5 +1,5 @@
-// Says who this process is in its job, without libtorch: the same answer under `rondo run`, torchrun, mpirun,
-// Slurm or none.
+// Prints this process's place in its job, without libtorch. It is the same under `rondo run`, torchrun,
+// mpirun, Slurm or no launcher.
 #include <rondo/core.h>
 #include <exception>
 #include <iostream>

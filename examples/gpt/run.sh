@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# GPT from nothing: texts are written as shards of tokens, a GPT is pre-trained on the shards by two processes, and evaluated.
+# GPT from scratch: tokenizes texts to shards, pre-trains a GPT on the shards with two processes, and evaluates it.
 #   examples/gpt/run.sh FOLDER [RONDO [TOKENIZER]]
-# FOLDER: for the texts, the tokens and the run; RONDO: the program, default rondo; TOKENIZER: a tokenizer.json of byte pairs, without
-# which tokens are bytes.
+# FOLDER: for the texts, the tokens and the run; RONDO: the program, default rondo; TOKENIZER: a tokenizer.json of byte
+# pairs; without it tokens are bytes.
 set -euo pipefail
 tokenizer=()
 if [[ $# -gt 2 ]]; then tokenizer=(--tokenizer "$(realpath "$3")"); fi
@@ -10,7 +10,7 @@ mkdir -p "$1"
 cd "$1"
 rondo=${2:-rondo}
 
-# 400 short stories, a JSON line each.
+# 400 short stories, one JSON line each.
 awk 'BEGIN {
   split("cat dog bird fox", who); split("river garden house hill", where); split("slept sang played waited", what)
   srand(1)

@@ -1,5 +1,5 @@
-// A communication engine of one's own in a shared module: every rank puts its bytes into the store and reads
-// the others'. Slow, and complete enough for data-parallel training.
+// A custom communication engine in a shared module: every rank writes its bytes to the store and reads the
+// others'. Slow, but complete enough for data-parallel training.
 //   rondo train --data texts/ --nproc-per-node 2 --backend build/release/lib/store_backend.so:store
 #include <ATen/ops/from_blob.h>
 #include <torch/types.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Done when it is made: everything here happens within the call.
+// A work that is already complete: every operation finishes within its call.
 class FinishedWork final : public c10d::Work {
  public:
   using c10d::Work::Work;
@@ -63,7 +63,7 @@ class StoreBackend final : public c10d::Backend {
   }
 
  private:
-  // Every rank's tensor; all have one shape and dtype.
+  // Returns every rank's tensor; all have one shape and dtype.
   std::vector<at::Tensor> exchange(const at::Tensor& tensor) {
     const at::Tensor own = tensor.detach().cpu().contiguous();
     const std::string round = std::to_string(round_++) + "/";

@@ -18,7 +18,7 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
-#include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/optimizer_fields.h"
 
 namespace rondo {
 namespace {

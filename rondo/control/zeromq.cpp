@@ -1,12 +1,8 @@
 #include "rondo/control/zeromq.h"
 
-#include <dlfcn.h>
-
 #include <array>
-#include <string>
 
-#include "rondo/base/error.h"
-#include "rondo/base/text.h"
+#include "rondo/control/loaded_library.h"
 
 namespace rondo::control {
 namespace {
@@ -15,32 +11,10 @@ namespace {
 // search path.
 constexpr std::array kNames = {"libzmq.so.5", RONDO_ZEROMQ_LIBRARY};
 
-class Library {
- public:
-  Library() {
-    std::string reason;
-    for (const char* name : kNames) {
-      handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (handle_ != nullptr) return;
-      reason += str(reason.empty() ? "" : "; ", dlerror());
-    }
-    throw Error(str("processes of a job exchange messages through ZeroMQ, which cannot be loaded: ", reason,
-                    ". On Debian or Ubuntu: apt-get install libzmq5"));
-  }
-
-  template <class Function>
-  void find(Function& function, const char* name) const {
-    function = reinterpret_cast<Function>(dlsym(handle_, name));
-    if (function == nullptr)
-      throw Error(str("ZeroMQ's library has no ", name, ": version 4.2 or newer, with CURVE, is needed"));
-  }
-
- private:
-  void* handle_ = nullptr;  // never closed
-};
-
 ZeroMq load() {
-  const Library library;
+  const LoadedLibrary library(
+      kNames, "processes of a job exchange messages through ZeroMQ",
+      "Version 4.2 or newer with CURVE is needed; on Debian or Ubuntu: apt-get install libzmq5");
   ZeroMq result{};
   library.find(result.ctx_new, "zmq_ctx_new");
   library.find(result.ctx_shutdown, "zmq_ctx_shutdown");

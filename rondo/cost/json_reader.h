@@ -11,11 +11,11 @@
 
 namespace rondo::cost {
 
-// One object of a file that is read strictly: every error is a DataError that says where in the file it is.
+// A strict reader of one JSON object. Every error is a DataError that names the field's path in the file.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
-  // `where` begins every message; a field that is not `known` is an error.
+  // `where` is the prefix of every message. Throws DataError for a field that is not in `known`.
   JsonReader(const Json& object, std::string where, std::initializer_list<const char*> known)
       : object_(object), where_(std::move(where)) {
     if (!object.is_object()) throw DataError(str(where_, ": expected an object, found ", object.type_name()));
@@ -59,7 +59,7 @@ class JsonReader {
       throw DataError(str(path(key), ": ", at(key).dump(), " is not a whole number below 9e15"));
     return static_cast<std::uint64_t>(value);
   }
-  // Bytes or counts that may be below zero.
+  // Returns a count of bytes or objects that may be negative.
   std::int64_t integer(const char* key) const {
     const double value = signed_number(key);
     if (std::abs(value) > 9e15 || value != std::floor(value))

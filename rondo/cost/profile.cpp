@@ -150,7 +150,8 @@ LayerPasses LayerPart::at(double samples) const {
   const auto more = std::find_if(passes.begin(), passes.end(), [&](const LayerPasses& measured) {
     return static_cast<double>(measured.samples) >= samples;
   });
-  // On the line through the two next ones; of one, through nothing for no sample.
+  // Interpolates between the two nearest measured batches; extrapolates from the nearest two. A single
+  // measured batch is scaled in proportion.
   const auto upper =
       passes.size() == 1 ? passes.begin() : std::clamp(more, passes.begin() + 1, passes.end() - 1);
   const LayerPasses none{.samples = 0};
@@ -179,8 +180,8 @@ std::uint64_t scaled(std::uint64_t bytes, double factor) {
   return static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * factor));
 }
 
-// What grows and shrinks in a backward pass is not all of the batch: gradients are not. Below zero this is
-// never less than a pass with the larger batch needs; above zero nearly all of it is activations.
+// Scales a backward workspace. Its gradient part does not depend on the batch size. A negative result is
+// never below the need of a pass with the larger batch; a positive workspace is nearly all activations.
 std::int64_t scaled_workspace(std::int64_t bytes, std::uint64_t gradient_bytes, double factor) {
   const auto gradient = static_cast<double>(gradient_bytes);
   const double scaled = static_cast<double>(bytes) * factor;
@@ -212,7 +213,7 @@ Profile scaled_to_batch(const Profile& profile, double factor) {
     if (auto& checkpointed = unit.checkpointed_backward_workspace_bytes)
       checkpointed = scaled_workspace(*checkpointed, unit.gradient_bytes, factor);
   }
-  for (LayerProfile& layer : result.layers) {  // passes say for how many samples they are
+  for (LayerProfile& layer : result.layers) {  // passes carry their own number of samples
     layer.output_bytes = scaled(layer.output_bytes, factor);
     layer.checkpointed_activation_bytes = scaled(layer.checkpointed_activation_bytes, factor);
     for (LayerPart& part : layer.parts) {

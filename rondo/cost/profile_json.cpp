@@ -165,10 +165,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "rondo-profile-2";
-// Says nothing of layers, messages and exchanges.
+// Has no layers and no send_recv and all_to_all curves.
 constexpr const char* kFormatBefore = "rondo-profile-1";
 
-// Bytes that may be below zero, but not by more than all that a unit's backward could have freed.
+// Parses bytes that may be negative, but not below minus all that a unit's backward could have freed.
 std::int64_t parse_workspace(const JsonReader& reader, const char* key, const UnitProfile& unit) {
   const std::int64_t bytes = reader.integer(key);
   const auto most = static_cast<std::int64_t>(unit.activation_bytes + unit.gradient_bytes);
@@ -237,7 +237,7 @@ CostCurve parse_curve(const Json& json, const std::string& where) {
   return {std::move(points), where};
 }
 
-// What a profile of format 1 does not have.
+// Curves that a profile of format 1 does not have.
 std::vector<std::pair<const char*, CostCurve*>> optional_curves(Link& link) {
   return {{"send_recv", &link.send_recv}, {"all_to_all", &link.all_to_all}};
 }

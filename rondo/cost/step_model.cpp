@@ -18,7 +18,7 @@ std::uint64_t divided_up(std::uint64_t bytes, int parts) {
   return (bytes + n - 1) / n;
 }
 
-// Forward and backward passes of units in one step.
+// Limit on the number of units' forward and backward passes in one step.
 constexpr std::size_t kMostSlots = 1'000'000;
 
 void check(const StepOptions& o) {
@@ -33,7 +33,7 @@ void check(const StepOptions& o) {
     throw UsageError(str("--shard-ranks ", o.shard_group, " does not divide --ranks ", o.ranks));
 }
 
-// Adds the jobs of one unit and remembers their numbers.
+// Creates the jobs of each unit and records their numbers.
 class JobMaker {
  public:
   explicit JobMaker(StepModel& model) : model_(model), profile_(model.profile) {}
@@ -49,7 +49,7 @@ class JobMaker {
       const int forward = slots.forward(k, unit);
       const int backward = slots.backward(k, unit);
       if (k == 0) add({JobKind::gather_updated, unit, k, 0, forward - 1, forward, 0, u.parameter_bytes});
-      // Not before the same unit's buffer of the pass before is free, unless nothing lies between.
+      // Not before the previous pass has released the unit's buffer, unless there is no slot in between.
       const int earliest = k == 0 ? 0 : std::min(slots.backward(k - 1, unit) + 1, forward - 1);
       add({JobKind::gather_forward, unit, k, std::max(earliest, forward - window), forward - 1, forward, 0,
            u.parameter_bytes});
@@ -62,12 +62,12 @@ class JobMaker {
     }
   }
 
-  // Numbers of the jobs that a strategy brings.
+  // Returns the numbers of a unit's jobs under a strategy.
   std::vector<int> jobs_of(int unit, Strategy strategy) const {
     std::vector<int> numbers;
     for (std::size_t j = first_.at(unit_index(unit)); j < model_.jobs.size(); ++j) {
       const Job& job = model_.jobs[j];
-      if (job.unit != unit) break;  // a unit's jobs stand together
+      if (job.unit != unit) break;  // a unit's jobs are contiguous
       if (job.blocks > 0 && brings(strategy, job)) numbers.push_back(static_cast<int>(j));
     }
     return numbers;
@@ -94,7 +94,7 @@ class JobMaker {
   }
 
   void add(Job job) {
-    // What all ranks read where it is written is never gathered.
+    // Parameters in shared memory are never gathered.
     if (profile_.link.parameters_in_place && collective(job.kind) == Collective::all_gather) job.bytes = 0;
     const StepOptions& o = model_.options;
     const int group = job.kind == JobKind::all_reduce ? o.ranks : model_.shard_group;
@@ -123,7 +123,7 @@ class JobMaker {
                                  ": its time is extrapolated"));
     }
     double result = link.seconds(what, static_cast<double>(bytes), group);
-    // Hybrid sharding: what a group has reduced is added up over the replicas.
+    // Hybrid sharding: each group's reduced shards are all-reduced over the replicas.
     const int replicas = model_.options.ranks / model_.shard_group;
     if (job.kind == JobKind::reduce_scatter && replicas > 1) {
       result +=
@@ -138,8 +138,8 @@ class JobMaker {
   std::set<std::pair<Collective, std::uint64_t>> noted_;
 };
 
-// `overhead_s`: the unit's share of what a step computes besides units and update. It is counted with the
-// update, since every plan has it once a step.
+// `overhead_s` is the unit's share of the time that a step spends outside units and update. It is added to
+// the update, which every plan has once a step.
 ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bool in_place,
                  double overhead_s) {
   const Strategy s = choice.strategy;
@@ -151,22 +151,22 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
       divided_up(unit.optimizer_bytes, shards_optimizer(s) ? shard_group : 1);
   const std::uint64_t part = divided_up(unit.gradient_bytes, shard_group);
   if (in_place) {
-    // Reduced where autograd has put them, and given back after the optimizer.
+    // Reduced in the tensors that autograd produced, and released after the optimizer.
     cost.reduced_bytes = unit.gradient_bytes;
   } else if (shards_gradients(s)) {
     cost.reduced_bytes = part;
   } else {
-    // In a flat buffer; zero1's part of it is reduced into another one.
+    // In a flat buffer; zero1 reduces its shard into a second one.
     cost.reduced_bytes = unit.gradient_bytes + (s == Strategy::zero1 && shard_group > 1 ? part : 0);
   }
   cost.held_bytes = choice.checkpoint ? unit.checkpointed_activation_bytes : unit.activation_bytes;
   cost.forward_bytes = cost.held_bytes + unit.forward_workspace_bytes;
-  // Recomputed, all activations of this one unit are there while it goes backward. What is measured is the
-  // largest moment, gradients among it; these are counted apart, and whole.
+  // A recomputed unit has all its activations during its own backward. The measured peak includes gradients;
+  // they are counted separately and in full.
   cost.backward_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(
       0, static_cast<std::int64_t>(unit.activation_bytes) + backward_workspace(unit, choice.checkpoint)));
-  // Autograd's gradients are copied into the flat buffer when the activations are gone: a second one, but
-  // under zero3, which takes that in which the parameters were. In place they are where they stay.
+  // Autograd's gradients are copied into a flat buffer after the activations are freed. It is a second
+  // buffer, except under zero3, which reuses the buffer of the parameters. In place there is no copy.
   if (!in_place && shard_group > 1 && !shards_parameters(s))
     cost.backward_bytes = std::max(cost.backward_bytes, unit.gradient_bytes);
   if (!shards_gradients(s)) cost.backward_bytes += unit.gradient_bytes;
@@ -263,8 +263,8 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
       if (!u.strategies.empty() &&
           std::find(u.strategies.begin(), u.strategies.end(), s) == u.strategies.end())
         continue;
-      // Nothing lies between forward and backward of the last unit: to free it would mean to gather it at
-      // once.
+      // Nothing lies between forward and backward of the last unit; its parameters would be freed and
+      // gathered again at once.
       if (s == Strategy::zero3 && unit + 1 == model.units()) {
         if (u.strategies.empty()) continue;
         s = Strategy::zero3_keep;

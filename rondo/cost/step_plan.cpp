@@ -134,7 +134,7 @@ PlannedPipeline parse_pipeline(const Json& json, const std::string& where) {
   return pipeline;
 }
 
-// Equal for plans that let training run alike, whatever else their files say.
+// Returns equal hashes for plans with the same training, whatever else their files contain.
 std::string hash_of(const StepPlan& plan) {
   std::string text = str(plan.model, " ", plan.ranks);
   for (const PlannedUnit& unit : plan.units) text += str("\n", unit.name, " ", describe(unit.choice));
@@ -163,7 +163,7 @@ const PlannedUnit* StepPlan::find(const std::string& unit) const {
 
 StepPlan parse_step_plan(const Json& json, const std::string& what) {
   const bool is_full = json.is_object() && json.contains("blocks");
-  // Figures that only people and reports read are known, and not looked at.
+  // Fields for people and reports only are accepted and not parsed.
   const JsonReader reader(json, what,
                           {"feasible",
                            "step_ms",

@@ -11,14 +11,14 @@
 
 namespace rondo::cost {
 
-// What a plan decides for one unit.
+// The planned choice of one unit.
 struct PlannedUnit {
   std::string name;
   UnitChoice choice;
-  std::optional<std::uint64_t> parameter_bytes;  // that it was planned for
+  std::optional<std::uint64_t> parameter_bytes;  // size that the plan was made for
 };
 
-// One block of a collective, and the slot (step_model.h) at whose start it joins the link's queue.
+// A block of a collective, and the slot (step_model.h) at whose start it joins the link's queue.
 struct PlannedBlock {
   JobKind purpose = JobKind::all_reduce;
   std::size_t unit = 0;  // number in StepPlan::units
@@ -28,13 +28,13 @@ struct PlannedBlock {
   bool operator==(const PlannedBlock&) const = default;
 };
 
-// A slot that may begin only when a block is through, because it needs the memory of that block's gradients.
+// A slot that must wait for a block's completion, because it needs the memory of that block's gradients.
 struct PlannedWait {
   int slot = 0;
   std::size_t block = 0;  // number in StepPlan::blocks
 };
 
-// When blocks go out, and what the plan was made for and expects.
+// Launch order of all blocks, and the conditions that the plan was made for.
 struct PlannedSchedule {
   int shard_group = 0;
   int micro_batches = 1;
@@ -45,40 +45,40 @@ struct PlannedSchedule {
   std::vector<PlannedWait> waits;
 };
 
-// How a plan cuts each replica into stages, as strategy "pipeline" takes it.
+// Pipeline stages of each replica, as strategy "pipeline" takes them.
 struct PlannedPipeline {
   std::string schedule;  // "1f1b"
   int micro_batches = 1;
   int chunks = 2;
-  std::vector<std::string> stage_cuts;  // first layer of every stage but the first
+  std::vector<std::string> stage_cuts;  // first layer of every stage except the first
   std::vector<Strategy> strategies;     // along data, by rank of the pipeline
 };
 
-// A planned training step, from the planner through a file or not to training: what `rondo plan` writes, or
-// the short form that a hand writes, which says only what each unit does: {"units": [{"name":
-// "transformer.h.0", "strategy": "zero3"}, ...]}.
+// A planned training step. It passes from the planner to training directly or through a file. A file is
+// either the output of `rondo plan` or a hand-written short form that only has each unit's strategy:
+// {"units": [{"name": "transformer.h.0", "strategy": "zero3"}, ...]}.
 struct StepPlan {
-  std::string source = {};                       // where it is from, for messages: "plan plan.json"
+  std::string source = {};                       // source for messages: "plan plan.json"
   std::string model = {};                        // empty: any
   int ranks = 0;                                 // 0: any number
-  std::vector<PlannedUnit> units = {};           // in the order of forward
+  std::vector<PlannedUnit> units = {};           // in forward order
   std::optional<PlannedSchedule> schedule = {};  // empty in the short form
   std::string mesh = {};                         // "pipeline=2,data=2"; empty: all ranks along data
-  std::optional<PlannedPipeline> pipeline = {};  // where the mesh has one
-  std::string hash = {};                         // of everything that decides how training runs; of one read
+  std::optional<PlannedPipeline> pipeline = {};  // if the mesh has a pipeline dimension
+  std::string hash = {};  // hash of everything that decides how training runs; set by parse_step_plan()
 
-  // The unit of this name; null when there is none.
+  // Returns the unit of this name, or null.
   const PlannedUnit* find(const std::string& unit) const;
   int micro_batches() const { return schedule ? schedule->micro_batches : 1; }
 };
 
-// Reads either form. Throws DataError that names the field for what is missing, unknown, of another type or
-// impossible, and for a plan that is not feasible. `what`, its source, begins the message.
+// Parses either form. Throws DataError that names any field that is missing, unknown, impossible or of the
+// wrong type, and for a plan that is not feasible. `what`, its source, begins the message.
 StepPlan parse_step_plan(const nlohmann::ordered_json& json, const std::string& what);
-// What is in a plan file, as yet unchecked. Throws UsageError when it cannot be read, DataError unless it is
+// Reads a plan file without checking the plan. Throws UsageError if it cannot be read, DataError unless it is
 // JSON.
 nlohmann::ordered_json read_plan_json(const std::string& path);
-// parse_step_plan of it.
+// Reads and parses a plan file; see parse_step_plan().
 StepPlan read_step_plan(const std::string& path);
 
 }  // namespace rondo::cost

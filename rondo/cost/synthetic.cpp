@@ -15,7 +15,7 @@ namespace {
 
 std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::llround(value)); }
 
-// "k=v,k=v" over the keys of `defaults`.
+// Parses "k=v,k=v" with the keys of `defaults`.
 std::map<std::string, double> parse_settings(std::string_view text, std::map<std::string, double> settings) {
   for (const std::string& entry : split(text, ',')) {
     const std::size_t equal = entry.find('=');
@@ -36,16 +36,15 @@ std::map<std::string, double> parse_settings(std::string_view text, std::map<std
   return settings;
 }
 
-// A layer of a GPT by formula.
+// Costs of a GPT layer by formula.
 struct GptLayer {
   double products_s = 0;   // forward
-  double attention_s = 0;  // of these scores and weighted sums, which have no parameters
-  // Forward, of what moves through memory beside products, divided among ranks and not.
+  double attention_s = 0;  // part of products_s: scores and weighted sums, which have no parameters
+  // Forward time of memory-bound operations besides the products, divided among ranks and not divided.
   double moved_s = 0, undivided_moved_s = 0;
   double parameter_bytes = 0;
-  // Of what is kept for backward all is divided but norms, dropout and residuals, as Korthikanti et al.
-  // count: 10
-  // + 24 / t of 34 values.
+  // Activations kept for backward. All are divided except norms, dropout and residuals: 10 + 24 / t of 34
+  // values for t ranks (Korthikanti et al. 2022).
   double divided_activations = 0, undivided_activations = 0;
   double output_bytes = 0;
 };
@@ -62,21 +61,21 @@ LayerPart part_of(const GptLayer& layer, int ranks, std::uint64_t samples) {
   passes.backward_input_s = 2 * forward - weight;
   passes.backward_weight_s = weight;
   passes.activation_bytes = whole(layer.divided_activations / ranks + layer.undivided_activations);
-  // Of 34 values 32 (Qi et al., "Zero bubble pipeline parallelism").
+  // 32 of 34 values (Qi et al., "Zero bubble pipeline parallelism").
   passes.deferred_bytes = whole(static_cast<double>(passes.activation_bytes) * 32 / 34);
   passes.forward_workspace_bytes = whole(4 * layer.output_bytes);
   passes.backward_workspace_bytes = passes.input_workspace_bytes = whole(8 * layer.output_bytes);
   part.parameter_bytes = whole(layer.parameter_bytes / ranks);
   if (ranks > 1) {
-    // Behind attention and feed-forward, and before them in backward (Megatron-LM).
+    // One after attention and one after feed-forward, and one before each in backward (Megatron-LM).
     part.forward_messages = part.backward_messages = 2;
     part.forward_message_bytes = part.backward_message_bytes = whole(2 * layer.output_bytes);
   }
   return part;
 }
 
-// One rank's pieces of every sequence: all parameters, and of everything else its share. Keys and values go
-// round, and behind them their gradients.
+// Returns one rank's part under context parallelism: all parameters and 1 / ranks of everything else. Keys
+// and values circulate among the ranks, and their gradients after them.
 LayerPart piece_of(const GptLayer& layer, int ranks, std::uint64_t samples) {
   LayerPart part = part_of(layer, 1, samples);
   part.dimension = "context";
@@ -129,17 +128,17 @@ Profile synthetic_profile(std::string_view text, int ranks) {
   profile.base_bytes = whole(tokens * 16);  // token numbers and targets, 64 bits each
   profile.link = ring_link(ranks, s.at("latency"), s.at("rate"));
   for (int layer = 0; layer < layers; ++layer) {
-    // 12 d^2 weights in attention and feed-forward, 13 d in biases and norms.
+    // Attention and feed-forward have 12 d^2 weights, biases and norms 13 d.
     double parameters = 12 * dim * dim + 13 * dim;
-    // Two FLOPs a weight and token; scores and weighted sums of attention add 4 s d a token.
+    // Two FLOPs per weight and token. Scores and weighted sums of attention add 4 s d per token.
     double flops = 2 * tokens * 12 * dim * dim + 4 * tokens * s.at("seq") * dim;
-    // 34 values of 2 bytes a token and dimension, as Korthikanti et al. (2022) count without the attention
-    // matrix, which fused kernels do not keep.
+    // 34 values of 2 bytes per token and dimension (Korthikanti et al. 2022). The attention matrix is not
+    // counted, because fused kernels do not keep it.
     double activations = 34 * tokens * dim * bytes / 2;
     GptLayer by_formula;
     by_formula.undivided_activations = 10 * tokens * dim * bytes / 2;
     by_formula.attention_s = 4 * tokens * s.at("seq") * dim / s.at("flops");
-    // What is kept, and the scores of all heads (5 a s^2), are written and read once each.
+    // Kept activations and the scores of all heads (5 a s^2) are written once and read once.
     if (s.at("memory") > 0) {
       by_formula.undivided_moved_s = 2 * by_formula.undivided_activations / s.at("memory");
       by_formula.moved_s = (2 * (activations - by_formula.undivided_activations) +
@@ -160,9 +159,9 @@ Profile synthetic_profile(std::string_view text, int ranks) {
     unit.recompute_s = unit.forward_s;
     unit.parameter_bytes = whole(parameters * bytes);
     unit.gradient_bytes = whole(parameters * bytes);
-    // Adam's two moments, and the master copy when parameters are of 16 bits, all float32.
+    // Adam's two moments, and the master copy if parameters have 16 bits, all float32.
     unit.optimizer_bytes = whole(parameters * (bytes < 4 ? 12 : 8));
-    // Reads parameters, gradients and state and writes them back, at 2 TB/s.
+    // The update reads parameters, gradients and state and writes them back, at 2 TB/s.
     unit.optimizer_s = parameters * (bytes * 3 + 16) / 2e12;
     unit.activation_bytes = whole(activations);
     unit.checkpointed_activation_bytes = whole(tokens * dim * bytes);
@@ -194,7 +193,7 @@ Profile random_profile(std::uint64_t seed, int units, int ranks) {
   profile.base_bytes = whole(between(0, 64e6));
   double compute = 0;
   double bytes = 0;
-  const double spread = between(0, 0.8);  // how unequal the units are
+  const double spread = between(0, 0.8);  // inequality of the units' sizes
   const double activation_share = between(0.2, 3);
   for (int u = 0; u < units; ++u) {
     UnitProfile unit;
@@ -216,7 +215,7 @@ Profile random_profile(std::uint64_t seed, int units, int ranks) {
     bytes += size;
     profile.units.push_back(std::move(unit));
   }
-  // The rate at which gathering twice and reducing once takes `ratio` of the compute.
+  // The rate at which two gathers and one reduction take `ratio` times the compute.
   const double ratio = between(0.5, 2);
   const double n = ranks;
   const double rate = 3 * bytes * (n - 1) / n / (ratio * compute);

@@ -75,7 +75,7 @@ class Division {
   std::vector<std::pair<at::Tensor, Shard>> cuts_;  // addresses have empty names here
 };
 
-// A layer that can be divided. It holds whole parameters before divide() and computes with this rank's part
+// A layer that can be divided. It holds full parameters before divide() and computes with this rank's part
 // afterwards.
 class ParallelLayer {
  public:

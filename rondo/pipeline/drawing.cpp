@@ -40,7 +40,7 @@ double shortest_slot(const Simulation& simulation) {
 }  // namespace
 
 std::string draw(const Schedule& schedule, const Simulation& simulation, int columns) {
-  constexpr int kWidth = 4;  // of a column: "w15 "
+  constexpr int kWidth = 4;  // width of a column: "w15 "
   if (simulation.step_s <= 0) return "";
   const double unit = std::max(shortest_slot(simulation), simulation.step_s * kWidth / columns);
   const auto column = [&](double at) { return static_cast<std::size_t>(std::lround(at / unit)) * kWidth; };

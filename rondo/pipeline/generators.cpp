@@ -11,9 +11,8 @@ namespace {
 
 using Lists = std::vector<std::vector<Action>>;
 
-// Builds a V: at every moment the rank that is free first takes the best of what it can do, in units of
-// equal time. Gradients that others wait for go first, then what makes new ones possible; weight gradients
-// fill the rest.
+// Builds a V: the rank that is free first takes its best ready pass, in units of equal time. Gradients that
+// other ranks wait for have priority, then forward passes; weight gradients fill the rest.
 class VBuilder {
  public:
   VBuilder(int ranks, int micro_batches)
@@ -37,20 +36,21 @@ class VBuilder {
   }
 
  private:
-  // When each pass of a stage has ended, by micro-batch.
+  // End times of each pass of a stage, by micro-batch.
   struct Passes {
     std::vector<int> forward, input, weight;
   };
   struct Choice {
     int begin = 0;
-    int order = 0;  // among what can begin at the same time
+    int order = 0;  // priority among passes that can begin at the same time
     int rank = 0;
     Action action = {};
   };
 
   Passes& passes(int stage) { return passes_[static_cast<std::size_t>(stage)]; }
 
-  // When the inputs of the stage's next pass of that kind are there; empty: not known yet, or none is left.
+  // Returns when the inputs of the stage's next pass of that kind are ready. Empty: not yet known, or no pass
+  // is left.
   std::optional<int> ready(ActionKind kind, int stage) {
     const Passes& own = passes(stage);
     const auto next = [](const std::vector<int>& done) { return done.size(); };
@@ -82,7 +82,7 @@ class VBuilder {
     std::optional<Choice> best;
     for (int order = 0; order < static_cast<int>(wishes.size()); ++order) {
       const auto [kind, stage] = wishes[static_cast<std::size_t>(order)];
-      // The way down leaves room for the way up, without which no gradient would ever come.
+      // The first stage leaves room for the second one, without which no gradient would ever be computed.
       if (kind == ActionKind::forward && room < (stage == first ? 2 : 1)) continue;
       const std::optional<int> at = ready(kind, stage);
       if (!at) continue;
@@ -147,7 +147,7 @@ Lists one_forward_one_backward(int ranks, int micro_batches, bool split) {
 }
 
 Lists interleaved(int ranks, int micro_batches, int chunks) {
-  // The order in which a rank's stages take micro-batches, forward; backward it is the mirror image.
+  // Order in which a rank's stages take micro-batches in forward; backward has the mirror image.
   const int turns = std::max(1, micro_batches / ranks);
   const int longest = (micro_batches + turns - 1) / turns;
   std::vector<std::pair<int, int>> forward, backward;  // chunk and micro-batch

@@ -15,8 +15,8 @@ namespace rondo::pipeline {
 
 namespace {
 
-// Puts in what travels between ranks: each receive one computation ahead of the one that needs it, so that
-// the message comes meanwhile.
+// Inserts messages. Each receive is posted one computation before the one that needs it, so that the message
+// arrives meanwhile.
 std::vector<Action> with_messages(const Schedule& schedule, const std::vector<Action>& computations) {
   const auto elsewhere = [&](int stage, int other) {
     return other >= 0 && other < schedule.stages() &&
@@ -118,7 +118,7 @@ std::string to_text(const Schedule& schedule) {
 
 namespace {
 
-// On which ranks, and how often.
+// Ranks of each action; one entry per occurrence.
 using Places =
     std::map<Action, std::vector<int>, decltype([](const Action& a, const Action& b) {
                return std::tuple(a.kind, a.stage, a.micro_batch) < std::tuple(b.kind, b.stage, b.micro_batch);
@@ -233,29 +233,29 @@ bool is_send(ActionKind kind) {
   return kind == ActionKind::send_activation || kind == ActionKind::send_gradient;
 }
 
-// The receive that a send of this rank meets on another one.
+// Returns the receive on another rank that matches a send of this rank.
 Action receive_of(const Action& send) {
   if (send.kind == ActionKind::send_activation)
     return {ActionKind::receive_activation, send.stage + 1, send.micro_batch};
   return {ActionKind::receive_gradient, send.stage - 1, send.micro_batch};
 }
 
-// Whether the computation needs what the receive brings.
+// Returns true if the computation needs the received message.
 bool takes(const Action& computation, const Action& receive) {
   if (computation.stage != receive.stage || computation.micro_batch != receive.micro_batch) return false;
   if (receive.kind == ActionKind::receive_activation) return computation.kind == ActionKind::forward;
   return computation.kind == ActionKind::backward || computation.kind == ActionKind::backward_input;
 }
 
-// The place of each message among all of them, by its receive.
+// Index of each message among all messages, by its receive.
 using Order = std::map<std::tuple<ActionKind, int, int>, int>;
 
 std::tuple<ActionKind, int, int> key_of(const Action& receive) {
   return {receive.kind, receive.stage, receive.micro_batch};
 }
 
-// Messages in the order of the moments at which what they carry is computed; no message depends on another
-// one of the same moment, since every computation takes time.
+// Orders messages by the time at which their content is computed. Messages of the same time do not depend on
+// each other, since every computation takes time.
 Order order_of_messages(const Schedule& schedule) {
   const Simulation run =
       simulate(schedule, std::vector<StageTimes>(schedule.rank_of_stage.size(), StageTimes{}));
@@ -280,15 +280,15 @@ std::vector<Action> placed(const std::vector<Action>& actions, const Order& orde
   std::vector<Action> others, receives;
   for (const Action& action : actions) (is_receive(action.kind) ? receives : others).push_back(action);
   const auto number = [&](const Action& receive) { return order.at(key_of(receive)); };
-  // The last one first.
+  // Descending order.
   std::sort(receives.begin(), receives.end(),
             [&](const Action& a, const Action& b) { return number(a) > number(b); });
-  std::vector<int> sent(others.size(), -1);  // by action: the number of what it sends
+  std::vector<int> sent(others.size(), -1);  // by action: index of the message that it sends
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (is_send(others[i].kind)) sent[i] = number(receive_of(others[i]));
   }
-  // Each goes one computation ahead of the one that needs it, behind the sends that come before it and not
-  // behind those that come after it.
+  // Places each receive one computation before the one that needs it, after the sends of earlier messages and
+  // before the sends of later ones.
   std::vector<std::vector<Action>> before(others.size() + 1);
   std::size_t limit = others.size();
   for (const Action& receive : receives) {

@@ -12,7 +12,7 @@
 namespace rondo::pipeline {
 namespace {
 
-// Which moments others wait for: what a stage gives its neighbours, by stage and micro-batch.
+// Messages that a stage passes to its neighbours; the key adds stage and micro-batch.
 enum class Event { activation, gradient };
 using Key = std::tuple<Event, int, int>;
 
@@ -52,7 +52,7 @@ class Replay {
            schedule_.rank_of_stage[static_cast<std::size_t>(other)];
   }
 
-  // From when on `stage` has what its neighbour `from` gives; nothing while that is not known.
+  // Returns when `stage` has received the message from its neighbour `from`; empty while that is unknown.
   std::optional<double> arrival(Event event, int stage, int from, int micro_batch) const {
     if (from < 0 || from >= schedule_.stages()) return 0;
     const auto& known = same_rank(stage, from) ? made_ : sent_;
@@ -61,7 +61,7 @@ class Replay {
     return found->second;
   }
 
-  // Does the rank's next action, unless what it needs is not there yet.
+  // Executes the rank's next action; returns false if its inputs are not ready.
   bool act(std::size_t rank) {
     const Action action = schedule_.actions[rank][next_[rank]];
     const auto [kind, stage, micro_batch] = action;
@@ -111,10 +111,10 @@ class Replay {
 
   const Schedule& schedule_;
   const std::vector<StageTimes>& times_;
-  std::vector<std::size_t> next_;  // by rank: action
+  std::vector<std::size_t> next_;  // by rank: index of the next action
   std::vector<double> now_;        // by rank
-  std::map<Key, double> made_;     // since when it is on its own rank
-  std::map<Key, double> sent_;     // since when it is on the neighbour's
+  std::map<Key, double> made_;     // since when it is ready on its own rank
+  std::map<Key, double> sent_;     // since when it is on the neighbour's rank
   Simulation result_;
 };
 

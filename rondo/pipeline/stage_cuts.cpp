@@ -11,7 +11,7 @@
 namespace rondo::pipeline {
 namespace {
 
-// The worst stage of a way to cut: smaller is better.
+// Cost of the worst stage of a cut; smaller is better.
 struct Worst {
   double seconds = 0;
   std::uint64_t bytes = 0;
@@ -32,12 +32,13 @@ std::vector<int> balanced_cuts(const std::vector<UnitCost>& units, int stages, c
                                std::uint64_t limit) {
   require_units(units.size(), stages);
   const auto count = units.size(), parts = static_cast<std::size_t>(stages);
-  // best[s][u]: the first u units in s stages; from[s][u]: where the last of these begins.
+  // best[s][u]: the best cut of the first u units into s stages; from[s][u]: first unit of its last stage.
   constexpr Worst kNever{std::numeric_limits<double>::infinity(), 0};
   std::vector<std::vector<Worst>> best(parts + 1, std::vector<Worst>(count + 1, kNever));
   std::vector<std::vector<std::size_t>> from(parts + 1, std::vector<std::size_t>(count + 1, 0));
   best[0][0] = {};
-  std::uint64_t smallest = std::numeric_limits<std::uint64_t>::max();  // of the stages that are too large
+  // Smallest need among stages over the limit.
+  std::uint64_t smallest = std::numeric_limits<std::uint64_t>::max();
   for (std::size_t stage = 1; stage <= parts; ++stage) {
     const auto held = static_cast<std::uint64_t>(alive.empty() ? 1 : alive[stage - 1]);
     for (std::size_t end = stage; end <= count; ++end) {

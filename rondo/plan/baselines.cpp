@@ -92,8 +92,8 @@ std::vector<Baseline> all_baselines(const cost::StepModel& model, std::uint64_t 
   return all;
 }
 
-// Starts from the plan with the least memory and takes, again and again, the change of one unit that saves
-// the most communication and recomputation per byte, as long as the step still fits.
+// Starts from the plan with the least memory. Repeatedly makes the change of one unit that saves the most
+// communication and recomputation per byte, as long as the step fits.
 Baseline greedy_time_per_byte(const cost::StepModel& model, std::uint64_t memory_limit, const Wait& wait) {
   struct Change {
     int unit = 0;
@@ -147,15 +147,14 @@ Baseline greedy_time_per_byte(const cost::StepModel& model, std::uint64_t memory
   }
 }
 
-// OSDP (Jiang et al., "OSDP: Optimal Sharded Data Parallel for Distributed Deep Learning", IJCAI 2023): each
-// unit adds its own time and its own memory, nothing overlaps, and dynamic programming finds the least sum of
-// times whose sum of memory fits. Memory is counted in 1024 steps of the limit. What is alive in one slot
-// only (workspace, a gathered unit, a gradient) is put aside beforehand, at its largest.
+// OSDP (Jiang et al., "OSDP: Optimal Sharded Data Parallel for Distributed Deep Learning", IJCAI 2023). Each
+// unit adds its time and memory, nothing overlaps, and dynamic programming minimizes the sum of times within
+// the memory limit. Memory is counted in 1024 steps of the limit. Memory of one slot only (workspace, a
+// gathered unit, a gradient) is reserved in advance, at its maximum.
 Baseline additive_dp(const cost::StepModel& model, std::uint64_t memory_limit) {
   constexpr int kSteps = 1024;
   Baseline best;
-  // Put aside for passing needs: first as much as the largest units need, then more if the result did not
-  // fit.
+  // Reserve for memory of one slot: first the maximum of all units, then more if the result did not fit.
   for (const double share : {1.0, 1.5, 2.0, 3.0}) {
     double passing = 0;
     for (const cost::UnitProfile& u : model.profile.units) {
@@ -235,7 +234,7 @@ simulate::Candidate draw(const cost::StepModel& model, RandomStream& random, dou
     for (const int j : choice->jobs) {
       const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
       const int last = job.due == model.slots.end() && thrift > 0
-                           ? std::min(job.last, job.first + 1)  // gradients leave soon where memory is short
+                           ? std::min(job.last, job.first + 1)  // reduce early if memory is short
                            : job.last;
       for (int block = 0; block < job.blocks; ++block) {
         const int first = thrift > 0 && job.is_gather_buffer() ? last : job.first;

@@ -11,7 +11,7 @@
 namespace rondo::plan {
 namespace {
 
-// Differences of a simulated step below this are rounding.
+// Simulated steps that differ by less are equal up to rounding.
 constexpr double kNoticeable_s = 1e-6;
 
 std::string milliseconds_text(double seconds) {
@@ -20,13 +20,13 @@ std::string milliseconds_text(double seconds) {
   return text;
 }
 
-// What the nearest other choices would do to the whole step, tried in the simulator.
+// Describes the effect of the nearest other choices on the whole step, as the simulator predicts it.
 std::string reason(const cost::StepModel& model, const PlanResult& answer, int unit, std::uint64_t limit,
                    const Wait& wait) {
   const cost::UnitChoice now = answer.plan.choices[index(unit)];
-  const cost::ChoiceCost* best = nullptr;  // the fastest other one that does not fit
+  const cost::ChoiceCost* best = nullptr;  // the fastest other choice that does not fit
   simulate::StepResult best_result;
-  double nearest = kUnbounded;  // the fastest other one that does
+  double nearest = kUnbounded;  // the fastest other choice that fits
   const cost::ChoiceCost* slower = nullptr;
   for (const cost::ChoiceCost& c : model.choices[index(unit)]) {
     if (c.choice == now) continue;
@@ -141,7 +141,7 @@ std::vector<SweepPoint> sweep(const cost::StepModel& model, PlannerOptions optio
 
 std::vector<LargestBatch> largest_batches(const cost::Profile& profile, const cost::StepOptions& options,
                                           std::uint64_t memory_limit) {
-  // The plan of one strategy at a batch; none: the one with the least memory.
+  // Returns the plan of one strategy at a batch; without a choice the plan with the least memory.
   const auto at = [&](const cost::StepModel& model, const cost::UnitChoice* choice) {
     if (choice == nullptr) return memory_floor(model).plan;
     std::vector<cost::UnitChoice> choices;

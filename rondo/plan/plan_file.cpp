@@ -34,7 +34,8 @@ Json units_to_json(const StepPlan& plan, const Explanation& explanation,
 
 Json blocks_to_json(const StepPlan& plan) {
   Json blocks = Json::array();
-  std::map<std::tuple<cost::JobKind, std::size_t, int>, int> launched;  // of each collective
+  // Blocks launched so far, by collective.
+  std::map<std::tuple<cost::JobKind, std::size_t, int>, int> launched;
   for (const cost::PlannedBlock& block : plan.schedule->blocks) {
     blocks.push_back({{"collective", cost::name(cost::collective(block.purpose))},
                       {"unit", plan.units[block.unit].name},
@@ -61,8 +62,8 @@ Json baselines_to_json(const PlanResult& answer) {
   return baselines;
 }
 
-// Slots that need the memory of gradients, also of those that are long gone as the plan has it: the link may
-// be late. What an earlier slot needed to be gone is gone.
+// Returns the waits of slots that need the memory of gradients, including reductions that the plan expects to
+// have completed long before, because the link may be late. A wait of an earlier slot is not repeated.
 std::vector<cost::PlannedWait> waits_of(const simulate::Timeline& timeline) {
   std::vector<cost::PlannedWait> waits;
   int gone = -1;
@@ -197,7 +198,7 @@ Json to_fsdp2(const cost::StepModel& model, const simulate::Candidate& plan) {
   Json units = Json::array();
   Json approximated = Json::array();
   const auto name_of = [&](int unit) { return model.profile.units[index(unit)].name; };
-  // Units whose gather begins while `slot` computes, by use.
+  // Returns the units whose gather starts during `slot`, in the order of use.
   const auto gathered_in = [&](int slot, cost::JobKind kind) {
     Json names = Json::array();
     for (const simulate::Launch& launch : plan.launches[index(slot)]) {

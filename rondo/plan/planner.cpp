@@ -9,7 +9,8 @@
 namespace rondo::plan {
 namespace {
 
-// Making a program and the solver's own preparations take time in which neither looks at a clock.
+// Building a program and the solver's presolve check no clock; their time is estimated by the number of
+// variables.
 constexpr double kVariablesASecond = 100'000;
 constexpr double kMostVariables = 2'000'000;
 
@@ -74,11 +75,11 @@ class Planner {
     return options_.objective == Objective::step_time && best_.result.fits && best_.result.step_s <= target();
   }
 
-  // How good a plan is under the objective; smaller is better.
+  // Returns the score of a plan under the objective; smaller is better.
   double score(const simulate::StepResult& r) const {
     return options_.objective == Objective::step_time
                ? r.step_s
-               : r.step_s - r.compute_s - r.communication_s;  // minus the hidden communication
+               : r.step_s - r.compute_s - r.communication_s;  // negative hidden communication
   }
 
   void take(Scheduled candidate) {
@@ -96,7 +97,7 @@ class Planner {
                           ", lower bound ", answer_.lower_bound_s * 1e3, " ms"));
   }
 
-  // Without any solver: compute alone, and the least communication that any choice has.
+  // Returns a bound without a solver: compute alone, and the smallest communication of any choice.
   double simple_bound() const {
     double communication = 0;
     for (const auto& unit : model_.choices) {
@@ -143,8 +144,8 @@ class Planner {
     take(best_rounding(model_, formulation.decode(relaxed.values), options_.memory_limit));
     report("relaxation");
     if (is_good_enough() || is_over()) return;
-    // Choices first, with buffers by the byte; then for these the schedule with whole buffers; then both at
-    // once.
+    // First choices with buffers by the byte, then the schedule for these choices with whole buffers, then
+    // both at once.
     solve_integers(formulation, until(0.4));
     const bool has_whole_buffers = model_.options.buffers == cost::Buffers::unit;
     const Formulation exact(model_, options_.memory_limit, options_.objective, has_whole_buffers);
@@ -160,10 +161,10 @@ class Planner {
     }
   }
 
-  // The integer program for choices and schedule. Its bound counts.
+  // Solves the integer program for choices and schedule. Its bound is valid for the answer.
   void solve_integers(const Formulation& formulation, const Wait& wait) {
     SolveOptions options = search(formulation, wait);
-    // What is not better than this is no news, and without it there is much less to search.
+    // The cutoff excludes plans that are no better than the current one, which shrinks the search.
     const double cutoff_s = best_.result.step_s / (1 + options_.target_gap);
     const bool cuts = best_.result.fits && options_.objective == Objective::step_time;
     if (cuts) options.cutoff = formulation.objective(cutoff_s);
@@ -182,7 +183,7 @@ class Planner {
     report("integer program");
   }
 
-  // The same with the choices given: a better plan, but no bound.
+  // Solves the schedule for given choices. It may give a better plan, but no bound.
   void solve_schedule(const Formulation& formulation, const std::vector<cost::UnitChoice>& choices,
                       const Wait& wait) {
     if (choices.empty() || is_good_enough() || is_over()) return;
@@ -222,7 +223,7 @@ class Planner {
       answer_.plan = best_.plan;
       answer_.result = best_.result;
     }
-    // The solver's tolerance may put its bound a hair above what a plan reaches.
+    // The solver's tolerance may put its bound slightly above the step of an actual plan.
     if (answer_.feasible) answer_.lower_bound_s = std::min(answer_.lower_bound_s, answer_.result.step_s);
     if (answer_.lower_bound_s > 0)
       answer_.gap =
@@ -238,7 +239,7 @@ class Planner {
   std::unique_ptr<LinearModel> solver_;
   PlanResult answer_;
   Scheduled best_;
-  std::vector<cost::UnitChoice> choices_;  // of the integer program's last solution
+  std::vector<cost::UnitChoice> choices_;  // solution of the last integer program
 };
 
 }  // namespace

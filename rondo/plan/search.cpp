@@ -18,7 +18,7 @@ bool is_over(const Wait& wait) {
   return wait.deadline.passed() || (wait.cancel != nullptr && wait.cancel->cancelled());
 }
 
-// Takes `blocks` of the launch at `place` of `slot` to another slot, to its end or its front.
+// Moves `blocks` of the launch at `place` of `slot` to the end or front of another slot.
 void move_blocks(Candidate& plan, int slot, std::size_t place, int blocks, int to, bool front) {
   auto& source = plan.launches[index(slot)];
   const int job = source[place].job;
@@ -32,7 +32,7 @@ void move_blocks(Candidate& plan, int slot, std::size_t place, int blocks, int t
   }
 }
 
-// One random change of a schedule; false if the draw came to nothing.
+// Makes one random change of a schedule; returns false if the drawn change is not possible.
 bool change(const cost::StepModel& model, Candidate& plan, RandomStream& random) {
   const int slot = static_cast<int>(random.below(plan.launches.size()));
   auto& launches = plan.launches[index(slot)];
@@ -41,7 +41,7 @@ bool change(const cost::StepModel& model, Candidate& plan, RandomStream& random)
   const Launch launch = launches[place];
   const cost::Job& job = model.jobs[index(launch.job)];
   const std::uint64_t kind = random.below(4);
-  if (kind == 0) {  // order within the slot
+  if (kind == 0) {  // reorder within the slot
     if (launches.size() < 2) return false;
     const std::size_t other = random.below(launches.size());
     if (other == place) return false;
@@ -49,7 +49,7 @@ bool change(const cost::StepModel& model, Candidate& plan, RandomStream& random)
     launches.insert(launches.begin() + static_cast<std::ptrdiff_t>(other), launch);
     return true;
   }
-  if (kind == 1 && launch.blocks > 1) {  // part of it behind another
+  if (kind == 1 && launch.blocks > 1) {  // split: move part of it after another one
     const int part = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(launch.blocks - 1)));
     launches[place].blocks -= part;
     const std::size_t other = random.below(launches.size() + 1);
@@ -105,7 +105,7 @@ Scheduled search_choices(const cost::StepModel& model, Scheduled best, std::uint
 
 Scheduled with_less_memory(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit,
                            const Wait& wait) {
-  // As fast up to how sums are rounded.
+  // Equally fast, up to rounding of sums.
   const double step_s = best.result.step_s * (1 + 1e-13);
   const auto kept = [](const cost::ChoiceCost& c) { return c.persistent_bytes + c.reduced_bytes; };
   for (int unit = 0; unit < model.units(); ++unit) {
@@ -141,7 +141,7 @@ Scheduled search_schedules(const cost::StepModel& model, Scheduled best, std::ui
     for (std::uint64_t i = 0; i < changes; ++i) changed = change(model, plan, random) || changed;
     if (!changed) continue;
     const auto result = simulate::simulate_step(model, plan, memory_limit);
-    // Equal ones are taken too: they lead out of plateaus.
+    // Equally good plans are accepted, too: they lead out of plateaus.
     if (is_better(current.result, result)) continue;
     current = {std::move(plan), result};
     if (!is_better(result, best.result)) continue;
@@ -159,7 +159,7 @@ using simulate::Candidate;
 
 constexpr int kMostUnits = 5;
 
-// What has happened up to a slot; the simulator's state.
+// The simulator's state up to a slot.
 struct State {
   double now = 0;
   double link = 0;
@@ -167,7 +167,7 @@ struct State {
   double link_left = 0;
   double gathered = 0;
   double gradients = 0;
-  std::vector<double> done;                             // by job; below zero: not launched
+  std::vector<double> done;                             // by job; negative: not launched
   std::deque<std::pair<double, double>> gradients_due;  // end of a reduction, bytes that it frees
 };
 
@@ -262,12 +262,12 @@ class Search {
 
   void finish(double step_s) {
     if (step_s >= to_beat()) return;
-    // The simulator has the last word.
+    // The simulator's result decides.
     const auto result = simulate::simulate_step(model_, plan_, limit_);
     if (is_better(result, best_.result)) best_ = {plan_, result};
   }
 
-  // Every ordered selection of what may be launched in a slot, with all that must be.
+  // Tries every ordered selection of jobs that may be launched in a slot and includes those that must be.
   void order(const State& s, int slot) {
     auto& launches = plan_.launches[index(slot)];
     bool is_complete = true;
@@ -341,7 +341,7 @@ class Search {
       s.gradients_due.emplace_back(s.link, static_cast<double>(what.bytes));
   }
 
-  // `seconds` of computing, slower while the link is busy.
+  // Computes for `seconds`, slower while the link is busy.
   void work(State& s, double seconds) const {
     const double speed = 1 - model_.profile.link.contention;
     const double shared = std::max(0.0, s.link - s.now);
@@ -349,7 +349,7 @@ class Search {
     s.now += seconds <= shared * speed ? seconds / speed : shared + (seconds - shared * speed);
   }
 
-  // The forward or backward of a unit.
+  // Runs the forward or backward of a unit.
   void pass(State& s, int slot) const {
     const int unit = slots_.unit(slot);
     const bool is_forward = slots_.is_forward(slot);

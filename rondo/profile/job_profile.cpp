@@ -27,13 +27,13 @@ namespace {
 
 struct StepOverheadOptions {
   OptimizerOptions optimizer = {};
-  LossFunction loss = cross_entropy;  // what is minimised
-  Bytes in_flight_limit = MiB(16);    // that sharded training has under way at a time
+  LossFunction loss = cross_entropy;  // minimised loss
+  Bytes in_flight_limit = MiB(16);    // limit of sharded training's bytes in flight
   bool find_unused_parameters = false;
   int steps = 12;
 };
 
-// The samples of one batch, over and over.
+// A data set that repeats the samples of one batch.
 class RepeatedBatch final : public Dataset {
  public:
   RepeatedBatch(Batch batch, std::int64_t size) : batch_(std::move(batch)), size_(size) {
@@ -60,13 +60,13 @@ class RepeatedBatch final : public Dataset {
   DatasetInfo info_;
 };
 
-// Of every step what is left of it without its units and without waits for blocks.
+// Records the time of each step outside its units and outside waits for blocks.
 class OutsideUnits final : public Callback {
  public:
   std::string name() const override { return "outside_units"; }
 
   void on_train_begin(Trainer& trainer, const FitOutline&) override {
-    // Units that do not lie in each other, as the profile has them.
+    // Disjoint units, as in the profile.
     for (const ModelUnit& unit : partition_into_units(*trainer.model().module)) {
       if (unit.state == nullptr) continue;
       unit.state->attach(spans_);
@@ -77,7 +77,7 @@ class OutsideUnits final : public Callback {
   void on_step_end(Trainer& trainer, const StepRecord& record) override {
     double rest = record.times.step_ms * 1e-3;
     for (const TraceSpan& span : spans_->take()) {
-      // What is computed again is within a backward pass.
+      // Recomputation is inside a backward pass.
       if (span.name != "recompute") rest -= static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
     }
     for (const TraceSpan& span : trainer.communication_spans())
@@ -97,14 +97,14 @@ class OutsideUnits final : public Callback {
   std::vector<double> steps_;
 };
 
-// Trains `model` for some steps as zero2 on all ranks, as a run would, on a batch that repeats itself, and
-// gives the seconds of a step in which no unit computes and nobody waits for blocks: what lies outside of all
-// units, the update of this rank's part, and what no profile of units has (gradients are copied into the
-// buffers that travel, units are prepared and left, the ranks agree on the loss). The median step of the rank
-// that waits least for the others. Collective; the same on all ranks. The model's weights change.
+// Trains `model` for some steps as zero2 on all ranks, as a run would, on a repeated batch. Returns the
+// seconds of a step outside units and outside waits for blocks: compute outside of all units, this rank's
+// part of the update, and overhead that no unit's profile has (copies into buckets, hooks of units, the
+// reduction of the loss). Takes the median step of the rank that waits least for others. Collective; returns
+// the same on all ranks. Changes the model's weights.
 double seconds_outside_units(const Context& context, Model model, const Batch& batch,
                              const StepOverheadOptions& options) {
-  constexpr int kWarmUp = 3;  // steps in which memory is touched for the first time
+  constexpr int kWarmUp = 3;  // steps that touch memory for the first time
   const int steps = kWarmUp + std::max(options.steps, 1);
   ShardedOptions strategy_options;
   strategy_options.in_flight_bytes = options.in_flight_limit;
@@ -115,13 +115,13 @@ double seconds_outside_units(const Context& context, Model model, const Batch& b
                   options.loss);
   const auto outside = std::make_shared<OutsideUnits>();
   const auto data = std::make_shared<RepeatedBatch>(batch, batch.samples * (steps + 1));
-  // Each rank has a batch of its own, which the others need not have.
+  // Each rank has its own batch, which other ranks need not have.
   trainer.fit(data, {.steps = steps,
                      .batch_size = batch.samples,
                      .shuffle = false,
                      .input_sharding = AutoShard::off,
                      .callbacks = {outside}});
-  // A rank that is ahead waits for the others at the end of the step; the last one does not.
+  // A rank that is early waits for others at the end of the step; the last one does not.
   at::Tensor message = at::tensor(outside->steps(), at::kDouble);
   all_reduce(message, context.world(), ReduceOp::MIN);
   const double* least = message.data_ptr<double>();
@@ -130,7 +130,7 @@ double seconds_outside_units(const Context& context, Model model, const Batch& b
 
 constexpr int kMostMeasurements = 3;
 
-// Every unit's figures as one list, so that ranks can agree on them in one message.
+// Lists all units' times, so that ranks agree on them in one message.
 std::vector<double*> times_of(cost::Profile& profile) {
   std::vector<double*> times;
   for (cost::UnitProfile& unit : profile.units) {
@@ -161,7 +161,8 @@ std::vector<std::int64_t*> signed_bytes_of(cost::Profile& profile) {
   return bytes;
 }
 
-// Ranks wait for one another in every step, so times are the slowest rank's and bytes the largest's.
+// Agrees on the slowest rank's times and the largest rank's bytes, since ranks wait for each other in every
+// step.
 void agree(cost::Profile& profile, const Group& group) {
   const std::vector<double*> times = times_of(profile);
   const std::vector<std::uint64_t*> bytes = bytes_of(profile);
@@ -178,9 +179,9 @@ void agree(cost::Profile& profile, const Group& group) {
   for (std::int64_t* value : signed_bytes) *value = static_cast<std::int64_t>(*agreed++);
 }
 
-// A median per unit leaves out what disturbs a unit now and then, but among many units there is nearly always
-// one that was disturbed, and a step ends when the slower rank's does. So units share the time of a whole
-// pass of the slowest rank as their medians do.
+// Scales the units' times to a whole pass of the slowest rank. A median per unit excludes occasional
+// disturbances. Among many units one is nearly always disturbed, and a step ends with the slowest rank. Units
+// keep the proportions of their medians.
 void fit_to_passes(cost::Profile& profile, const std::vector<double>& passes, const Group& group) {
   at::Tensor message = at::tensor(passes, at::kDouble);
   all_reduce(message, group, ReduceOp::MAX);
@@ -188,7 +189,7 @@ void fit_to_passes(cost::Profile& profile, const std::vector<double>& passes, co
   cost::fit_to_pass(profile, median({slowest, slowest + message.numel()}));
 }
 
-// Of every layer the slowest rank's times; bytes are the same on all.
+// Agrees on the slowest rank's times of every layer; bytes are equal on all ranks.
 void agree_on_layers(cost::Profile& profile, const Group& group) {
   std::vector<double*> times;
   for (cost::LayerProfile& layer : profile.layers) {
@@ -208,7 +209,7 @@ void agree_on_layers(cost::Profile& profile, const Group& group) {
   for (double* time : times) *time = *agreed++;
 }
 
-// What the engine takes, whatever is trained on it; and of that what a group of one rank takes.
+// Measures the engine's memory, independent of the model, and its part for a group of one rank.
 void add_engine_bytes(cost::Profile& profile, const Context& context) {
   const auto engine = [] { return replica_memory_tracker().usage()[MemoryCategory::communication]; };
   profile.engine_bytes = engine();
@@ -221,7 +222,7 @@ void add_engine_bytes(cost::Profile& profile, const Context& context) {
                               static_cast<std::uint64_t>(context.world_size() - 1);
 }
 
-// What a real step takes besides the units' passes and what the profile says of the rest.
+// Returns the time of a real step beyond the units' passes and the rest of the profile.
 double overhead_of(const Context& context, const cost::Profile& profile, ModelProfiler& profiler,
                    const Batch& batch, const JobProfileOptions& options) {
   const StepOverheadOptions step{.optimizer = options.model.optimizer,
@@ -244,7 +245,7 @@ cost::Profile profile_job(const Context& context, Model model, const Batch& batc
                           const JobProfileOptions& options, std::string made_for) {
   const std::uint64_t bucket_bytes = bytes_beside_gradients(tensors_of(*model.module).parameters);
   ModelProfiler profiler(std::move(model), batch, options.model);
-  // All ranks compute at the same time, as in training; and again while somebody's times are not steady.
+  // All ranks compute at the same time, as in training. Measures again while a rank's times are not steady.
   double spread = 0;
   for (int measured = 0; measured < kMostMeasurements; ++measured) {
     barrier(context.world());

@@ -12,20 +12,23 @@ namespace rondo {
 struct JobProfileOptions {
   ModelProfileOptions model = {};
   LinkProfileOptions link = {};
-  int steps = 12;                // of real training, between hosts, for what a step takes besides its units
-  ModelFactory make_model = {};  // the model once more, for Profile::layers; not given: they are not measured
+  // Steps of real training, between hosts, to measure the overhead of a step outside its units.
+  int steps = 12;
+  // Creates the model again for Profile::layers; not set: layers are not measured.
+  ModelFactory make_model = {};
   LayerProfileOptions layers = {};
-  // Called on every rank as each stage begins, with its name: "units", "layers", "link", "steps".
+  // Called on every rank at the start of each stage, with its name: "units", "layers", "link", "steps".
   std::function<void(const std::string& stage)> on_stage = [](const std::string&) {};
 };
 
-// Measures a model on one batch and the link, on all ranks of a job at once, as they compute in training: the
-// slowest rank's times, the largest rank's bytes. Collective; the same result on all ranks. The model's
-// weights change. `made_for` is what Profile::made_for says. Throws UsageError for a world of one.
+// Measures a model on one batch, and the link, on all ranks of a job at once, as in training. Takes the
+// slowest rank's times and the largest rank's bytes. Collective; returns the same result on all ranks.
+// Changes the model's weights. `made_for` becomes Profile::made_for. Throws UsageError for a world of one
+// rank.
 cost::Profile profile_job(const Context& context, Model model, const Batch& batch,
                           const JobProfileOptions& options, std::string made_for);
 
-// What a profile's figures depend on, in words. `optimizer` and `loss` are names.
+// Returns a text of everything that a profile's values depend on. `optimizer` and `loss` are names.
 std::string describe_job(const Model& model, std::int64_t batch_size, const std::string& optimizer,
                          const std::string& loss, const Context& context);
 

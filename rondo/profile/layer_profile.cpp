@@ -22,9 +22,8 @@
 namespace rondo {
 namespace {
 
-// An engine without peers: it adds nothing up, takes every other rank for one with the same numbers, and
-// counts what was to be given. What one rank of a group computes can be measured with it in one process;
-// values are wrong.
+// An engine without peers. It reduces nothing, assumes that every other rank has the same numbers, and counts
+// the bytes to send. It allows measuring one rank's compute in a single process; values are wrong.
 class CountingBackend final : public c10d::Backend {
  public:
   explicit CountingBackend(int ranks) : Backend(0, ranks) {}
@@ -97,7 +96,7 @@ c10::intrusive_ptr<c10d::Work> CountingBackend::recv(std::vector<at::Tensor>& te
   return c10::make_intrusive<DoneWork>();
 }
 
-// A group of so many ranks of which this process is the first, over that engine.
+// Returns a group over that engine with this process as its first rank.
 Group counting_group(const c10::intrusive_ptr<CountingBackend>& backend) {
   std::vector<int> ranks(static_cast<std::size_t>(backend->getSize()));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -106,7 +105,7 @@ Group counting_group(const c10::intrusive_ptr<CountingBackend>& backend) {
 
 using Times = std::vector<double>;
 
-// What one layer took, in all passes; of bytes the last pass counts.
+// Measurements of one layer: times of all passes, bytes of the last pass.
 struct LayerFigures {
   Times forward_s, backward_s, input_s, weight_s;
   cost::LayerPasses bytes;
@@ -135,7 +134,7 @@ class LayerMeter {
 
   const std::vector<ModelLayer>& layers() const { return layers_; }
 
-  // By layer, after one pass that nobody measures.
+  // Returns measurements by layer, after one warm-up pass.
   std::vector<LayerFigures> measure(const Batch& batch, int passes) {
     std::vector<LayerFigures> figures(layers_.size());
     for (int i = 0; i <= passes; ++i) {
@@ -150,8 +149,8 @@ class LayerMeter {
   }
 
  private:
-  // Forward and backward twice: backward as a whole, then in two parts. Gives what the next layer gets.
-  // `batch` is the last layer's, for its loss; of other layers null.
+  // Runs forward and backward twice: first with split, then with unsplit backward. Returns the next layer's
+  // inputs. `batch` is for the loss of the last layer; null for other layers.
   Tensors pass(std::size_t number, const Tensors& inputs, const Batch* batch, LayerFigures& figures) {
     Stage whole({layers_[number]}, false), split({layers_[number]}, true);
     MemoryTracker& memory = replica_memory_tracker();
@@ -176,7 +175,7 @@ class LayerMeter {
         takes_gradient.push_back(output.requires_grad());
         output = output.detach();
       }
-      if (batch != nullptr) outputs.clear();  // the loss stands for them
+      if (batch != nullptr) outputs.clear();  // the loss replaces them
       bytes.activation_bytes = bytes_above(memory.total(), before);
       bytes.forward_workspace_bytes = bytes_above(memory.peak_total(), before + bytes.activation_bytes);
       for (std::size_t i = 0; i < outputs.size() && batch == nullptr; ++i) {
@@ -199,7 +198,7 @@ class LayerMeter {
         figures.weight_s.push_back(seconds_of([&] { stage->backward_weight(0); }));
         bytes.weight_workspace_bytes = bytes_above(memory.peak_total(), before + bytes.deferred_bytes);
       }
-      // As between two stages, the next layer's inputs take gradients.
+      // The next layer's inputs require gradients, as between two stages.
       for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].requires_grad_(takes_gradient[i]);
     }
     return outputs;
@@ -236,7 +235,7 @@ Batch first_samples(Batch batch, std::int64_t samples) {
   return batch;
 }
 
-// One part of every layer, for the batch and a quarter of it.
+// Measures one part of every layer, for the batch and a quarter of it.
 std::vector<cost::LayerPart> measure_parts(LayerMeter& meter, int ranks, const Batch& batch, int passes,
                                            std::vector<std::uint64_t>* output_bytes) {
   std::vector<cost::LayerPart> parts(meter.layers().size());
@@ -260,8 +259,8 @@ std::vector<cost::LayerPart> measure_parts(LayerMeter& meter, int ranks, const B
   return parts;
 }
 
-// Leaves of the model and of its batch what the first rank of `group` has along the dimension, and makes of
-// the loss that of divided outputs. False for a model that cannot be divided so.
+// Reduces the model and its batch to the first rank's part along the dimension, and adapts the loss to
+// divided outputs. Returns false if the model cannot be divided so.
 bool divide(torch::nn::Module& module, const std::string& dimension, const Group& group, Batch& batch,
             LossFunction& loss) {
   if (dimension == "tensor") {
@@ -287,7 +286,7 @@ bool divide(torch::nn::Module& module, const std::string& dimension, const Group
   return true;
 }
 
-// Of a layer's tensors those of experts.
+// Returns the bytes of a layer's experts.
 std::uint64_t bytes_of_experts(const ModelLayer& layer, const torch::nn::Module& module) {
   std::uint64_t bytes = 0;
   for (MixtureOfExpertsImpl* const experts : expert_layers(module)) {
@@ -306,7 +305,7 @@ std::vector<cost::LayerProfile> profile_layers(const ModelFactory& make_model, c
                                                const std::vector<cost::UnitProfile>& units,
                                                const LayerProfileOptions& options) {
   const Model model = make_model();
-  model.module->eval();  // running statistics stay, and nothing is drawn
+  model.module->eval();  // running statistics do not change, and there is no randomness
   std::vector<cost::LayerProfile> layers;
   std::vector<cost::LayerPart> parts;
   std::vector<std::uint64_t> output_bytes;
@@ -328,7 +327,7 @@ std::vector<cost::LayerProfile> profile_layers(const ModelFactory& make_model, c
       layer.parts.push_back(std::move(parts[i]));
     }
   } catch (const UsageError&) {
-    return {};  // no sequence of layers
+    return {};  // not a sequence of layers
   }
   const bool has_root = std::any_of(units.begin(), units.end(),
                                     [](const cost::UnitProfile& unit) { return unit.name == kRootUnit; });

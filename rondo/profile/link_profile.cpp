@@ -19,7 +19,7 @@ namespace {
 using cost::Collective;
 using cost::CostPoint;
 
-// This rank's times of actions that take turns, by action and run, each begun by all ranks together.
+// Returns this rank's times of alternating actions, by action and run; all ranks begin each run together.
 std::vector<std::vector<double>> take_turns(const Group& group, int runs,
                                             const std::vector<std::function<void()>>& actions) {
   std::vector<std::vector<double>> times(actions.size());
@@ -28,18 +28,18 @@ std::vector<std::vector<double>> take_turns(const Group& group, int runs,
       barrier(group);
       const TimePoint begin = Clock::now();
       actions[a]();
-      if (i > 0) times[a].push_back(seconds(Clock::now() - begin));  // the first one warms up
+      if (i > 0) times[a].push_back(seconds(Clock::now() - begin));  // the first run warms up
     }
   }
   return times;
 }
 
-// The slowest rank's median time.
+// Returns the slowest rank's median time.
 double measure(const Group& group, int runs, const std::function<void()>& action) {
   return over_ranks(median(take_turns(group, runs, {action}).front()), group, ReduceOp::MAX);
 }
 
-// How this job's blocks travel.
+// The transport of this job's blocks.
 class Road {
  public:
   Road(const Context& context, Bytes in_flight_limit)
@@ -60,7 +60,7 @@ class Road {
     return memory.fill_(1);
   }
 
-  // Blocks of one collective, one behind the other; an all-reduce is a reduce-scatter and an all-gather.
+  // Submits consecutive blocks of one collective; an all-reduce is a reduce-scatter and an all-gather.
   std::vector<CommunicationQueue::Ticket> send(Collective collective, const at::Tensor& whole,
                                                const at::Tensor& part, int blocks) {
     const std::vector<at::Tensor> parts = whole.chunk(group_.size());
@@ -99,7 +99,7 @@ class Road {
   std::unique_ptr<CommunicationQueue> queue_;
 };
 
-// Of ranks in pairs, there and back: half of it is one message.
+// Sends a message between the ranks of a pair, there and back: twice the time of one message.
 void exchange_message(const Group& group, at::Tensor& message) {
   const bool is_first = group.rank() % 2 == 0;
   const int other = group.rank() + (is_first ? 1 : -1);
@@ -109,7 +109,7 @@ void exchange_message(const Group& group, at::Tensor& message) {
   if (!is_first) send(message, group, other);
 }
 
-// Seconds of an action by the bytes of a tensor, until the next size would take too long.
+// Returns the time of an action by the tensor's bytes, up to the largest size within the patience.
 cost::CostCurve message_curve(const Group& group, const LinkProfileOptions& options, const char* what,
                               double share, const std::function<void(at::Tensor&)>& action) {
   const TimePoint begin = Clock::now();
@@ -130,11 +130,11 @@ cost::CostCurve message_curve(const Group& group, const LinkProfileOptions& opti
 
 cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective collective) {
   const Group& group = road.group();
-  // As many as are under way together at the size that training cuts most blocks to, and some more.
+  // Blocks in flight at the block size that training uses most, and some more.
   constexpr int kBlocks = 6;
   const TimePoint begin = Clock::now();
   std::vector<CostPoint> points;
-  double least = 0;  // a larger message takes no less
+  double least = 0;  // keeps the curve monotone
   for (std::uint64_t bytes = 4096; bytes <= options.largest.count; bytes *= 4) {
     const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
     const at::Tensor whole = road.memory(part_size * group.size());
@@ -152,8 +152,8 @@ cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective 
   return {std::move(points), cost::name(collective)};
 }
 
-// Share of its speed that `pass` loses to communication that takes about half its time. An engine without a
-// thread of its own moves on only in waits and hides nothing: nearly all.
+// Returns the share of its speed that `pass` loses to concurrent communication, which is sized to about 70 %
+// of its time. An engine without its own thread progresses only in waits and hides nothing: 0.99.
 double contention(Road& road, const LinkProfileOptions& options, const cost::Link& link,
                   const std::function<void()>& pass) {
   if (!road.in_background()) return 0.99;
@@ -167,8 +167,7 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
       link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
   const int blocks = std::clamp(static_cast<int>(0.7 * estimate / block), 1, 1000);
   const auto communicate = [&] { return road.send(Collective::all_reduce, whole, part, blocks); };
-  // The three of one run are compared with each other: the machine's speed drifts by more than what is looked
-  // for.
+  // Compares the three actions of the same run, because the machine's speed drifts by more than the effect.
   const auto times = take_turns(group, options.contention_runs,
                                 {pass, [&] { road.wait(communicate()); },
                                  [&] {

@@ -24,7 +24,7 @@ std::uint64_t bytes_of(const std::map<std::string, std::uint64_t>& by_unit, cons
   return found == by_unit.end() ? 0 : found->second;
 }
 
-// What no unit holds is there from the begin of forward to the end of backward.
+// Parameters outside units are alive from the begin of forward to the end of backward.
 std::vector<cost::Strategy> outside_units() {
   return {cost::Strategy::ddp, cost::Strategy::zero1, cost::Strategy::zero2, cost::Strategy::zero3_keep};
 }
@@ -74,7 +74,7 @@ struct ModelProfiler::State {
       checkpoint_activations(*model_.module, "all");
       train(checkpointed_, passes);
     }
-    // Whoever trains on sees the model as it was.
+    // Restores the model for further training.
     if (has_units) checkpoint_activations(*model_.module, "none");
   }
 
@@ -125,7 +125,7 @@ struct ModelProfiler::State {
                               .forward_workspace_bytes = figures.forward_workspace_bytes,
                               .backward_workspace_bytes = figures.backward_workspace_bytes,
                               .strategies = {}};
-      // Optimizers keep the same for every value that they train.
+      // Optimizers keep the same state for every trained value.
       const double share =
           trained == 0 ? 0 : static_cast<double>(entry.gradient_bytes) / static_cast<double>(trained);
       entry.optimizer_s = median(optimizer_s_) * share;
@@ -160,7 +160,7 @@ struct ModelProfiler::State {
   static void add_checkpointed(cost::UnitProfile& entry, const UnitFigures& figures) {
     entry.recompute_s = median(figures.recompute_s);
     entry.checkpointed_activation_bytes = std::min(figures.activation_bytes, entry.activation_bytes);
-    // Measured above what a checkpointed unit keeps; told above all activations.
+    // Measured above a checkpointed unit's kept bytes; reported above all activations.
     entry.checkpointed_backward_workspace_bytes =
         figures.backward_workspace_bytes + static_cast<std::int64_t>(entry.checkpointed_activation_bytes) -
         static_cast<std::int64_t>(entry.activation_bytes);
@@ -202,7 +202,7 @@ struct ModelProfiler::State {
   std::vector<ModelUnit> partition_;
   std::map<std::string, std::uint64_t> parameter_bytes_, gradient_bytes_;
   std::vector<double> optimizer_s_;
-  std::shared_ptr<UnitProfiler> whole_, checkpointed_;  // since the first measurement
+  std::shared_ptr<UnitProfiler> whole_, checkpointed_;  // created by the first measurement
 };
 
 ModelProfiler::ModelProfiler(Model model, Batch batch, const ModelProfileOptions& options)

@@ -13,36 +13,37 @@ namespace rondo {
 
 struct ModelProfileOptions {
   OptimizerOptions optimizer = {};
-  LossFunction loss = cross_entropy;  // what is minimised
-  int passes = 8;   // of one measurement that count, for each of with and without checkpointing
-  int warm_up = 2;  // before the first of them; one more whenever checkpointing is switched
+  LossFunction loss = cross_entropy;  // minimised loss
+  // Counted passes of one measurement, with and without checkpointing each.
+  int passes = 8;
+  // Passes before the first counted one; there is one more after each switch of checkpointing.
+  int warm_up = 2;
 };
 
-// Trains a model on one batch in this process, unsharded, and measures it. One thread.
+// Trains a model on one batch in this process, unsharded, and measures it. Not thread-safe.
 class ModelProfiler {
  public:
-  // The model's weights change. Throws UsageError for an unknown optimizer and a batch of no samples; in a
-  // pass for a batch that the model or the loss does not take.
+  // The model's weights change. Throws UsageError for an unknown optimizer and an empty batch. A pass throws
+  // for a batch that the model or the loss does not accept.
   ModelProfiler(Model model, Batch batch, const ModelProfileOptions& options);
   ~ModelProfiler();
   ModelProfiler(const ModelProfiler&) = delete;
   ModelProfiler& operator=(const ModelProfiler&) = delete;
 
-  // Passes with and without checkpointing in turns, so that both see the same machine. What is measured again
-  // is added to what is known.
+  // Alternates passes with and without checkpointing, so that both see the same state of the machine. Further
+  // calls add to the measurements.
   void measure();
-  // Half of all measured passes lie within this share of their median.
+  // Returns the relative spread: half of all measured passes lie within this share of their median.
   double spread() const;
-  // Everything but the link, as in docs/planner/profile-file.md; times are medians over everything that was
-  // measured.
+  // Returns everything except the link (docs/planner/profile-file.md); times are medians of all measurements.
   cost::Profile profile() const;
-  // Seconds of all units in every measured pass without checkpointing, in the order of measuring.
+  // Returns the seconds of all units for every measured pass without checkpointing, in order.
   std::vector<double> passes() const;
-  // One training step that is not measured.
+  // Runs one training step without measuring it.
   void pass();
-  // Whether the last pass gave some trained parameter no gradient.
+  // Returns true if the last pass left a trained parameter without a gradient.
   bool has_unused_parameters() const;
-  // Gives the model back, without gradients; nothing else may be called after it.
+  // Returns the model without gradients. No other method may be called afterwards.
   Model take_model();
 
  private:

@@ -19,7 +19,8 @@
 namespace rondo {
 namespace {
 
-// Of the limit: a predicted peak is a little off, and what goes beyond the limit ends the training.
+// Share of the limit to plan for. A predicted peak is slightly inexact, and exceeding the limit ends the
+// training.
 constexpr double kPlannedShare = 0.99;
 
 }  // namespace
@@ -70,7 +71,7 @@ nlohmann::ordered_json plan_of_profile(const cost::Profile& profile, int ranks, 
   const plan::PlanResult answer = plan::make_plan(model, planner);
   const plan::Explanation explanation = plan::explain(model, answer, planner.memory_limit);
   if (!answer.feasible) {
-    // As a number, so that it can be typed as it stands.
+    // A plain number, so that a user can copy it.
     const auto smallest = static_cast<std::uint64_t>(
         std::ceil(static_cast<double>(answer.floor.bytes + beside) / kPlannedShare));
     throw UsageError(str(limit_name, " is infeasible: the smallest limit that any plan fits is ", smallest,
@@ -110,7 +111,7 @@ OptionValues PlanOnMesh::pipeline_options() const {
 }
 
 std::string PlanOnMesh::strategy_on_mesh() const {
-  // Experts that are spread are trained by ddp, and plans of such meshes say so.
+  // Spread experts are trained by ddp, and plans of such meshes have ddp.
   if (size_along(mesh, "expert") > 1) return "ddp";
   if (size_along(mesh, "data") * size_along(mesh, "context") > 1 || mesh.size() < 2) return "planned";
   return size_along(mesh, "pipeline") > 1 ? "pipeline" : "tensor";
@@ -120,11 +121,11 @@ std::string PlanOnMesh::text_along_data(const Context& meshed) const {
   if (mesh.size() < 2) return text;
   nlohmann::ordered_json units = nlohmann::ordered_json::array();
   if (step.pipeline) {
-    // What a rank has of the model is one unit to the strategy along data.
+    // For the strategy along data the rank's part of the model is one unit.
     const auto rank = static_cast<std::size_t>(meshed.group("pipeline").rank());
     units.push_back({{"name", kRootUnit}, {"strategy", cost::name(step.pipeline->strategies.at(rank))}});
   } else {
-    // Sizes of a layer's parts are not told: they were taken in proportion.
+    // Parts' sizes are omitted: they were estimated in proportion.
     for (const cost::PlannedUnit& unit : step.units)
       units.push_back({{"name", unit.name},
                        {"strategy", cost::name(unit.choice.strategy)},

@@ -16,45 +16,46 @@ namespace torch::nn {
 class Module;
 }
 
-// The steps of plan_for(), for programs that have a profile, or measure more of one.
+// The steps of plan_for(), for programs that have a profile or measure more than plan_for() does.
 namespace rondo {
 
-// What measuring a job for a plan looks at.
+// Returns the options of profiling a job for a plan.
 JobProfileOptions planning_profile_options(const torch::nn::Module& model, const PlanForOptions& options);
 
-// The best plan for ranks of `limit` bytes of memory each, as `rondo plan --plan-out` writes it. `limit_name`
-// is what errors call the limit. Throws UsageError naming the smallest limit that is feasible.
+// Returns the best plan for ranks with `limit` bytes of memory each, in the format of `rondo plan
+// --plan-out`. `limit_name` is the limit's name in errors. Throws UsageError naming the smallest feasible
+// limit.
 nlohmann::ordered_json plan_of_profile(const cost::Profile& profile, int ranks, Bytes limit,
                                        const PlanForOptions& options, const std::string& limit_name);
 
-// The same on the best mesh.
+// Returns the best plan on the best mesh, otherwise as plan_of_profile().
 nlohmann::ordered_json mesh_plan_of_profile(const cost::Profile& profile, int ranks, Bytes limit,
                                             const PlanForOptions& options, const plan::MeshSearch& search,
                                             const std::string& limit_name);
 
-// A plan as strategies take it: what each of them is told of the mesh that the plan has chosen.
+// A plan for training: the options of each strategy on the planned mesh.
 struct PlanOnMesh {
-  std::string text;  // of the plan file
+  std::string text;  // text of the plan file
   cost::StepPlan step = {};
-  Mesh mesh = {};  // that the ranks are to lie on; empty: all along data
+  Mesh mesh = {};  // mesh of the ranks; empty: all along data
 
-  // What the pipeline is told, as texts; nothing where the plan has none.
+  // Returns the pipeline's options as texts; empty if the plan has no pipeline.
   OptionValues pipeline_options() const;
-  // The strategy that is asked for on the mesh: "planned", with spread experts "ddp", or that of the only
-  // dimension with ranks.
+  // Returns the strategy to request on the mesh: "planned", "ddp" with spread experts, or the strategy of the
+  // only dimension with several ranks.
   std::string strategy_on_mesh() const;
-  // What strategy "planned" of the ranks along data does, on this rank of that mesh, as
-  // ShardedOptions::plan_text takes it.
+  // Returns the plan for strategy "planned" among the ranks along data of this rank, as
+  // ShardedOptions::plan_text.
   std::string text_along_data(const Context& meshed) const;
-  // Switches checkpointing on for the units for which the plan says so, where no strategy "planned" does it.
+  // Enables checkpointing of the units that the plan checkpoints, if no strategy "planned" does that.
   void checkpoint_units(const torch::nn::Module& module) const;
 };
 
-// The mesh of a plan for so many ranks; empty: all along data. Throws UsageError for a plan of another number
-// of ranks.
+// Returns the mesh of a plan for `world_size` ranks; empty: all along data. Throws UsageError for a plan of
+// another number of ranks.
 Mesh mesh_of_plan(const cost::StepPlan& plan, int world_size);
 
-// The same strategies, of which "planned" does what `text` says.
+// Returns the same strategies, with a "planned" that follows the plan `text`.
 StrategyRegistry with_plan(const StrategyRegistry& strategies, const std::string& text);
 
 }  // namespace rondo

@@ -26,7 +26,7 @@ bool is_torus(const Topology& t) {
 }
 int hosts_of(const Topology& t) { return (t.ranks + t.local_ranks - 1) / t.local_ranks; }
 
-// Side lengths of the most cubic grid of `dimensions` with `ranks` ranks.
+// Returns the side lengths of the most cubic grid of `dimensions` with `ranks` ranks.
 std::vector<int> grid(int ranks, int dimensions) {
   std::vector<int> sides;
   int left = ranks;
@@ -52,13 +52,13 @@ OperationKind operation_of(cost::Collective collective) {
   return OperationKind::all_gather;
 }
 
-// The wire that a byte between two ranks of a flat algorithm goes over, where it matters most. A ring in the
-// order of hosts uses each slow wire once; others send to ranks anywhere.
+// Returns the limiting wire of a byte between two ranks of a flat algorithm. A ring in host order uses each
+// slow wire once; other algorithms send to arbitrary ranks.
 Wire narrowest(const Topology& t, bool is_ring) {
   if (t.kind == TopologyKind::host || hosts_of(t) == 1) return t.inside;
   if (is_torus(t)) {
     if (is_ring) return t.inside;  // a Hamiltonian cycle of neighbours
-    // A message crosses a quarter of each side on average, and shares its wires with the others that do.
+    // A message crosses a quarter of each side on average, and shares those wires with other messages.
     double hops = 0;
     for (const int side : grid(t.ranks, t.kind == TopologyKind::torus_2d ? 2 : 3)) hops += side / 4.0;
     hops = std::max(1.0, hops);
@@ -66,12 +66,12 @@ Wire narrowest(const Topology& t, bool is_ring) {
   }
   if (t.kind == TopologyKind::fat_tree)
     return {t.between.latency_s, std::min(t.inside.bytes_per_s, t.between.bytes_per_s)};
-  // All ranks of a group send through its one wire, except in a ring.
+  // All ranks of a group share its one wire, except in a ring.
   const double share = is_ring ? 1 : t.local_ranks;
   return {t.between.latency_s, std::min(t.inside.bytes_per_s, t.between.bytes_per_s / share)};
 }
 
-// Rings along each side of the grid in turn, on what the ones before have left.
+// Prices rings along each side of the grid in turn, each on the result of the previous ones.
 double torus_seconds(const Topology& t, cost::Collective collective, double bytes) {
   const std::vector<int> sides = grid(t.ranks, t.kind == TopologyKind::torus_2d ? 2 : 3);
   double rounds = 0;
@@ -81,13 +81,13 @@ double torus_seconds(const Topology& t, cost::Collective collective, double byte
   return collective == cost::Collective::all_reduce ? 2 * once : once;
 }
 
-// Inside the hosts, then between them on the part that each local rank has, then inside again.
+// Prices a collective inside the hosts, then between them on each local rank's part, then inside again.
 double hierarchical_seconds(const Topology& t, cost::Collective collective, double bytes) {
   const double local = std::min(t.local_ranks, t.ranks);
   const double hosts = hosts_of(t);
   const double inside_rounds = local > 1 ? 1 : 0;
   const double between_rounds = hosts > 1 ? std::ceil(std::log2(hosts)) : 0;
-  // Ranks of a group share its wire; rails are each rank's own.
+  // Ranks of a group share its wire; on rails each rank has its own.
   const double wire =
       t.kind == TopologyKind::slow_groups ? t.between.bytes_per_s / local : t.between.bytes_per_s;
   const double once = inside_rounds * t.inside.latency_s +
@@ -181,7 +181,7 @@ double collective_seconds(const Topology& topology, const std::string& algorithm
   const collective::Algorithm& found = collective::find_algorithm(algorithm);
   if (!found.has(operation))
     throw UsageError(str("--algorithm: ", algorithm, " has no ", cost::name(collective)));
-  // The closed form for a megabyte a rank and round; bytes scale.
+  // Closed form for 1 KiB per rank; bytes scale.
   collective::PlanRequest request{.operation = operation, .world = topology.ranks};
   request.bytes = {(1U << 10) * static_cast<std::uint64_t>(topology.ranks)};
   request.segment = {std::max<std::uint64_t>(
@@ -249,7 +249,7 @@ ClosedForm parameter_server_step(const cost::Profile& profile, const ParameterSe
   result.step_s = std::max(t.forward_s, time(t.parameter_bytes)) +
                   std::max(t.backward_s, time(t.gradient_bytes)) + (s.is_synchronous ? update : 0);
   if (!s.is_synchronous) {
-    // Servers carry everybody's bytes all the same: that bounds how often a worker can step.
+    // Servers carry all workers' bytes in any case, which limits the rate of steps.
     const double all = static_cast<double>(t.parameter_bytes) * s.workers / s.servers / s.server_bytes_per_s;
     result.step_s = std::max(result.step_s, all);
   }

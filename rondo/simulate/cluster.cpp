@@ -14,7 +14,7 @@ using cost::Job;
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
-// A stretch in which a group's link is busy.
+// An interval in which a group's link is busy.
 struct Busy {
   double begin_s = 0;
   double end_s = 0;
@@ -26,7 +26,7 @@ class Cluster {
       : model_(model), slots_(model.slots), plan_(plan), stragglers_(stragglers) {
     ranks_ = model.options.ranks;
     // Replicas of hybrid sharding meet in every reduction. They count as one group, so they wait for each
-    // other in gathers too, which is never faster.
+    // other in gathers, too, which is never faster.
     done_s_.resize(model.jobs.size(), 0);
     now_.assign(index(ranks_), 0);
     computed_.assign(index(ranks_), 0);
@@ -39,7 +39,7 @@ class Cluster {
       costs_.push_back(&model.cost_of(unit, plan.choices[index(unit)]));
   }
 
-  // `alone` tells which blocks must be gone before memory lets a slot begin.
+  // `alone` gives the blocks whose memory must be freed before a slot begins.
   ClusterResult run(const Timeline& alone) {
     for (int slot = 0; slot < slots_.count(); ++slot) step(slot, alone.slots[index(slot)].waited_for);
     ClusterResult result;
@@ -77,7 +77,7 @@ class Cluster {
     const double work = compute_seconds(slot);
     if (work <= 0) return;
     RandomStream random(stragglers_.seed, static_cast<std::uint64_t>(slot));
-    // Stretches that ended before every rank's time matter no more.
+    // Intervals that ended before every rank's time are no longer needed.
     const double first = *std::min_element(now_.begin(), now_.end());
     std::size_t from = 0;
     while (from < busy_.size() && busy_[from].end_s <= first) ++from;
@@ -126,7 +126,7 @@ class Cluster {
                                    : costs_[index(unit)]->backward_s;
   }
 
-  // The end of `work` begun at `now`, slower while the link is busy.
+  // Returns the end of `work` begun at `now`; it is slower while the link is busy.
   double compute(double now, double work) const {
     const double speed = 1 - model_.profile.link.contention;
     if (speed >= 1) return now + work;
@@ -154,11 +154,11 @@ class Cluster {
   std::vector<const cost::ChoiceCost*> costs_;
   std::vector<double> now_;       // by rank
   std::vector<double> computed_;  // by rank
-  std::vector<double> speed_;     // by rank: factor on times
+  std::vector<double> speed_;     // by rank: factor of times
   double link_free_s_ = 0;
-  std::vector<Busy> busy_;            // ascending, neighbours joined
+  std::vector<Busy> busy_;            // ascending, adjacent ones merged
   std::vector<double> done_s_;        // by job
-  std::vector<double> block_done_s_;  // in the order of the link
+  std::vector<double> block_done_s_;  // in link order
 };
 
 }  // namespace
@@ -206,7 +206,7 @@ double simulated_goodput(const FailureModel& model, double interval_s, double us
       continue;
     }
     wall += until_failure;
-    // A restart may fail too.
+    // A restart may fail, too.
     until_failure = next_failure();
     while (until_failure < model.restart_s) {
       wall += until_failure;

@@ -16,8 +16,8 @@ std::uint64_t share_of(std::uint64_t bytes, double factor) {
 
 double ratio(double part, double whole) { return whole > 0 ? part / whole : 1; }
 
-// Seconds that `messages` of so many bytes together take among the ranks that have such parts of a layer.
-// What travels while a rank computes attention is not taken off.
+// Returns the seconds of `messages` messages with `bytes` bytes in total among the ranks that divide a layer.
+// Overlap with the compute of attention is not subtracted.
 double messages_s(const MeshLinks& links, const cost::LayerPart& part, int messages, double bytes) {
   if (messages == 0) return 0;
   const double each = bytes / messages;
@@ -42,8 +42,8 @@ const cost::LayerPart& part_of(const cost::Profile& profile, const cost::LayerPr
                        "' divided along ", join(divided, ",")));
 }
 
-// Of gradients of a layer of which each rank along expert has some: experts are averaged over fewer ranks,
-// and a ring's bytes go with (ranks - 1) / ranks.
+// Returns the gradient bytes to exclude for a layer with spread experts. Experts are averaged over fewer
+// ranks, and a ring's bytes are proportional to (ranks - 1) / ranks.
 std::uint64_t own_gradients(std::uint64_t gradients, const cost::LayerPart& part, const MeshShape& shape) {
   if (part.expert_parameter_bytes == 0) return 0;
   const auto around = [](int ranks) { return 1 - 1.0 / ranks; };
@@ -74,7 +74,7 @@ std::uint64_t engine_bytes_of_groups(const cost::Profile& profile, const MeshSha
   }
   if (copies > shape.data) bytes += engine_bytes_of_group(profile, copies);
   if (shape.expert == 1) return bytes;
-  // The strategy's mesh, in which a dimension of all ranks is the world's, and its three groups for tokens.
+  // The strategy's mesh (a dimension of all ranks shares the world's group), and its three groups for tokens.
   const int replicas = shape.data * shape.context;
   std::vector<int> sizes = {replicas, copies, shape.expert, replicas};
   if (shape.expert < copies) sizes.push_back(shape.expert);
@@ -112,7 +112,7 @@ std::vector<cost::LayerProfile> layers_of(const cost::Profile& profile) {
 
 std::vector<LayerCost> layer_costs(const cost::Profile& profile, const MeshShape& shape, double samples,
                                    const MeshLinks& links) {
-  // Bytes are those of whole samples: the first micro-batches have one more where they are uneven.
+  // Bytes are for whole samples: uneven micro-batches differ by one sample, and the first ones are larger.
   const double batch = static_cast<double>(profile.batch_size);
   const double factor = samples / batch, whole = std::ceil(samples - 1e-9) / batch;
   std::vector<LayerCost> costs;
@@ -151,13 +151,13 @@ cost::Profile part_of_profile(const cost::Profile& profile, const MeshShape& sha
                               const MeshLinks& links) {
   cost::Profile result = cost::scaled_to_batch(profile, samples / static_cast<double>(profile.batch_size));
   if (shape.tensor * shape.context * shape.expert == 1) return result;
-  // Units were measured in one pass of the whole model, layers each by themselves: of the layers count the
-  // proportions, and what communication takes.
+  // Units were measured in one pass of the whole model, layers separately. Only the layers' proportions and
+  // their communication are used.
   struct Sums {
     double forward = 0, whole_forward = 0, backward = 0, whole_backward = 0, forward_message = 0,
            backward_message = 0;
     double parameters = 0, whole_parameters = 0, activations = 0, whole_activations = 0;
-    cost::LayerPart state = {};  // bytes of parameters
+    cost::LayerPart state = {};  // parameter bytes only
   };
   std::map<std::string, Sums> by_unit;
   const double factor = samples / static_cast<double>(profile.batch_size);
@@ -199,7 +199,7 @@ cost::Profile part_of_profile(const cost::Profile& profile, const MeshShape& sha
     unit.activation_bytes = share_of(unit.activation_bytes, activations);
     unit.checkpointed_activation_bytes =
         std::min(share_of(unit.checkpointed_activation_bytes, 1.0 / shape.context), unit.activation_bytes);
-    // Of what comes and goes most is of the divided products.
+    // Most of the workspace belongs to the divided products.
     unit.forward_workspace_bytes = share_of(unit.forward_workspace_bytes, activations);
     const auto least = -static_cast<std::int64_t>(unit.activation_bytes + unit.gradient_bytes);
     const auto scaled_workspace = [&](std::int64_t bytes) {

@@ -50,7 +50,7 @@ void StateCost::add(const LayerCost& layer) {
   optimizer_s += layer.optimizer_s;
 }
 
-// A stage's parameters are whole from the first micro-batch to the last, also those of zero3.
+// A stage keeps its full parameters from the first micro-batch to the last, even under zero3.
 std::uint64_t StateCost::bytes_in_passes(cost::Strategy strategy, int ranks) const {
   const std::uint64_t own =
       ranks > 1 && shards_parameters(strategy) ? part_of_ranks(parameter_bytes, ranks) : 0;
@@ -60,7 +60,7 @@ std::uint64_t StateCost::bytes_in_passes(cost::Strategy strategy, int ranks) con
 
 std::uint64_t StateCost::bytes_behind_passes(cost::Strategy strategy, int ranks, bool in_place) const {
   std::uint64_t bytes = bytes_in_passes(strategy, ranks) + gradient_bytes;
-  // Gradients travel in a flat copy; a part of it is reduced.
+  // Gradients are reduced in a flat copy; a sharded reduction has another buffer for its shard.
   if (ranks > 1 && !in_place)
     bytes += gradient_bytes + (shards_optimizer(strategy) ? part_of_ranks(gradient_bytes, ranks) : 0);
   return bytes;
@@ -156,7 +156,7 @@ PipelineForecast PipelineCosts::forecast(const PipelineChoice& choice) const {
     for (int i = begin; i < end; ++i) state.add(layers_[at(i)]);
   }
   result.timeline = pipeline::simulate(schedule, times);
-  double own_end = 0;  // of the rank that is through last, in the last pass
+  double own_end = 0;  // end of the last rank to finish, in the last pass
   for (int rank = 0; rank < shape_.pipeline; ++rank) {
     const cost::Strategy strategy = choice.strategies[at(rank)];
     PipelineRank& of = result.ranks.emplace_back();
@@ -168,7 +168,8 @@ PipelineForecast PipelineCosts::forecast(const PipelineChoice& choice) const {
     const auto& slots = result.timeline.slots[at(rank)];
     own_end = std::max(own_end, (slots.empty() ? 0 : slots.back().end_s) + of.exposed_s + of.update_s);
   }
-  // Ranks agree on the loss at the end of a step, so the next one begins for all when the last is through.
+  // Ranks reduce the loss at the end of a step, so all ranks begin the next step when the last one has
+  // finished.
   result.step_s = (shape_.passes - 1) * result.timeline.step_s + own_end + overhead_s_;
   for (PipelineRank& of : result.ranks)
     of.idle_s = result.step_s - of.busy_s - of.exposed_s - of.update_s - overhead_s_;
@@ -195,7 +196,7 @@ namespace {
 using pipeline::Action;
 using pipeline::ActionKind;
 
-// Bytes of a layer as training runs it: checkpointed or not.
+// Bytes of a layer in training, with or without checkpointing.
 struct ReplayedLayer {
   std::int64_t kept = 0, deferred = 0, gradient = 0, output = 0;
   std::int64_t forward = 0, backward = 0, input = 0, weight = 0;  // workspaces
@@ -204,10 +205,10 @@ struct ReplayedLayer {
 struct ReplayedStage {
   std::vector<ReplayedLayer> layers;
   std::int64_t kept = 0, deferred = 0, gradient = 0;
-  std::int64_t from_before = 0, from_behind = 0;  // an activation that it gets, a gradient
-  bool before_is_elsewhere = false;               // the stage before is on another rank
+  std::int64_t from_before = 0, from_behind = 0;  // received activation, received gradient
+  bool before_is_elsewhere = false;               // previous stage is on another rank
   bool splits = false;
-  bool has_gradients = false;  // of its parameters, from some micro-batch
+  bool has_gradients = false;  // parameter gradients are allocated
 };
 
 std::int64_t bytes(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -245,10 +246,10 @@ class PassReplay {
       if (number > 0) stage.from_before = bytes(layers[begin - 1].output_bytes);
       if (!is_last) stage.from_behind = stage.layers.back().output;
       stage.before_is_elsewhere = number > 0 && schedule.rank_of_stage[at - 1] != rank;
-      // Nobody waits for gradients of the first stage's inputs: all of its backward pass is the second part.
+      // No stage needs the gradients of the first stage's inputs: its whole backward pass is the second part.
       stage.splits = splits && number > 0;
       is_deferred_first_ = splits;
-      // What it gives has been sent by then, and is no input of a layer of its own.
+      // Its output has been sent by then, and no layer of this stage has it as input.
       if (stage.splits && !is_last && schedule.rank_of_stage[at + 1] != rank) {
         const std::int64_t output = std::min(stage.layers.back().deferred, stage.from_behind);
         stage.layers.back().deferred -= output;
@@ -275,7 +276,7 @@ class PassReplay {
         return hold(stage.from_before);
       case ActionKind::receive_gradient:
         return hold(stage.from_behind);
-      case ActionKind::send_activation:  // kept for backward in any case
+      case ActionKind::send_activation:  // kept for backward anyway
       case ActionKind::send_gradient:
         return;
     }
@@ -284,7 +285,7 @@ class PassReplay {
   std::uint64_t most() const { return static_cast<std::uint64_t>(most_); }
 
  private:
-  // From now on so much more is there, besides what is there for a moment.
+  // Changes the memory in use by `more`, and records the peak with `for_a_moment` on top.
   void hold(std::int64_t more, std::int64_t for_a_moment = 0) {
     alive_ += more;
     most_ = std::max(most_, alive_ + for_a_moment);
@@ -328,7 +329,8 @@ class PassReplay {
     end_pass(0);
   }
 
-  // The gradient of the stage's output is there all the time; a layer's workspace counts that of its own.
+  // Returns the gradient of the stage's output, which is alive throughout; the last layer's workspace
+  // includes it.
   static std::int64_t given(const ReplayedStage& stage, std::size_t layer) {
     return layer + 1 == stage.layers.size() ? stage.from_behind : 0;
   }
@@ -337,21 +339,21 @@ class PassReplay {
     if (!stage.has_gradients) hold(layer.gradient);
   }
 
-  // What a stage on this rank has given is that stage's own output.
+  // Returns the received bytes; an input from a stage on this rank is that stage's output.
   static std::int64_t received(const ReplayedStage& stage) {
     return stage.before_is_elsewhere ? stage.from_before : 0;
   }
 
-  // What is sent of them; where the stage before is on this rank, its backward pass frees them.
+  // Returns the bytes sent. If the previous stage is on this rank, its backward pass frees the gradient.
   std::int64_t gradient_of_inputs(const ReplayedStage& stage) {
     if (!stage.before_is_elsewhere) hold(stage.from_before);
     return received(stage);
   }
 
-  // What a pass sends is with the other rank when the next pass has ended.
+  // Ends a pass. Its sent bytes are freed when the next pass has ended.
   void end_pass(std::int64_t sent) { hold(sent - std::exchange(sent_, sent)); }
 
-  std::vector<ReplayedStage> stages_;  // those of other ranks are empty
+  std::vector<ReplayedStage> stages_;  // empty for stages of other ranks
   bool is_deferred_first_ = false;
   std::int64_t alive_ = 0, sent_ = 0, most_ = 0;
 };
@@ -361,7 +363,7 @@ class PassReplay {
 std::uint64_t peak_of_passes(const std::vector<LayerCost>& layers, const PipelineChoice& choice,
                              const pipeline::Schedule& schedule, int rank, int passes, bool splits) {
   PassReplay replay(layers, choice, schedule, rank, splits);
-  // The second pass begins with the gradients of the first; the others are like it.
+  // The second pass begins with allocated gradients; later passes are the same.
   for (int pass = 0; pass < std::min(passes, 2); ++pass) {
     for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) replay.act(action);
   }

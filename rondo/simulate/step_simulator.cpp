@@ -58,12 +58,12 @@ using cost::Job;
 using cost::JobKind;
 using cost::StepModel;
 
-// Memory that a reduction gives back when it is done.
+// Memory that a completed reduction frees.
 struct Release {
   double at_s = 0;
   std::uint64_t bytes = 0;
-  int block = 0;                  // its number in the order of the link
-  std::uint64_t bytes_until = 0;  // of all releases up to this one
+  int block = 0;                  // its number in link order
+  std::uint64_t bytes_until = 0;  // sum over all releases up to this one
 };
 
 class Simulation {
@@ -83,7 +83,7 @@ class Simulation {
     for (const ChoiceCost* cost : costs_) memory_.persistent += cost->persistent_bytes;
     for (int slot = 0; slot < slots_.count(); ++slot) step(slot);
     result_.step_s = now_;
-    // On an engine without a thread of its own, to communicate is to stand still.
+    // On an engine without its own thread communication stalls compute.
     if (model_.profile.link.parameters_in_place) result_.exposed_s += std::exchange(result_.slowed_s, 0);
     return result_;
   }
@@ -95,7 +95,7 @@ class Simulation {
     return model_.profile.units[static_cast<std::size_t>(unit)];
   }
 
-  // The chosen jobs by the slot that waits for them, so that a step costs what it has of jobs.
+  // Sorts the chosen jobs by due slot, so that a step is linear in its jobs.
   void sort_by_due() {
     due_begin_.assign(static_cast<std::size_t>(slots_.count()) + 1, 0);
     const auto visit = [&](const auto& of_job) {
@@ -148,7 +148,7 @@ class Simulation {
       timeline_->slots.push_back({ready, due, begin, now_, waited_for, needs_gone, during});
   }
 
-  // Blocks that must be there before a slot computes: those of its own unit, and before the end all.
+  // Waits for the blocks that a slot needs: those of its unit; at the end all blocks.
   void wait_for_due(int slot) {
     if (slot == slots_.end()) {
       now_ = std::max(now_, link_free_);
@@ -186,7 +186,7 @@ class Simulation {
     }
   }
 
-  // The last block that must be gone for the limit to hold, whenever it goes; or -1.
+  // Returns the last block whose memory the limit needs, whenever it is freed; or -1.
   int last_needed_release() const {
     const std::uint64_t gone = next_release_ == 0 ? 0 : releases_[next_release_ - 1].bytes_until;
     const std::uint64_t total = memory_.total() + gone;
@@ -197,7 +197,7 @@ class Simulation {
     return needed == releases_.end() ? releases_.back().block : needed->block;
   }
 
-  // The last block that had to be gone first, or -1.
+  // Waits until the slot fits; returns the last block that it waited for, or -1.
   int wait_for_memory() {
     while (next_release_ < releases_.size() && releases_[next_release_].at_s <= now_) free_next_gradient();
     int waited_for = -1;
@@ -232,7 +232,7 @@ class Simulation {
     result_.communication_s += launch.blocks * job.block_s;
     const bool frees = job.kind == JobKind::reduce_scatter && model_.gradients_leave(strategy(job.unit));
     if (!frees && timeline_ == nullptr) return;
-    // Launches of reductions are counted here, those of gathers when their memory is taken.
+    // Reductions are counted here, gathers when their memory is allocated.
     int& launched = launched_[number];
     const int first = job.is_gather_buffer() ? launched - launch.blocks : launched;
     if (!job.is_gather_buffer()) launched += launch.blocks;
@@ -260,7 +260,7 @@ class Simulation {
     return slots_.is_forward(slot) ? profile(unit).forward_s : cost(unit).backward_s;
   }
 
-  // `work` seconds, slower as long as the link is busy.
+  // Computes for `work` seconds, longer while the link is busy.
   void compute(double work) {
     result_.compute_s += work;
     const double speed = 1 - model_.profile.link.contention;
@@ -268,7 +268,7 @@ class Simulation {
     const double begin = now_;
     now_ =
         work <= shared * speed ? now_ + work / speed : std::max(now_, link_free_) + (work - shared * speed);
-    result_.slowed_s += std::max(0.0, now_ - begin - work);  // rounding may leave less than nothing
+    result_.slowed_s += std::max(0.0, now_ - begin - work);  // rounding may give a negative value
   }
 
   void release(int slot) {
@@ -281,12 +281,12 @@ class Simulation {
     if (slots_.micro_batch(slot) == 0) memory_.gradients += cost(unit).reduced_bytes;
     memory_.activations -= backward_activations(unit);
     memory_.gathered -= cost(unit).gathered_bytes;
-    // Without a reduction (one rank) the gradient is this rank's part, as it is in place.
+    // Without a reduction (one rank) the gradient is this rank's shard, as with parameters in place.
     if (shards_gradients(s) && (!has_reduction(unit) || !model_.gradients_leave(s)))
       memory_.gradients -= profile(unit).gradient_bytes;
   }
 
-  // Of what a unit's backward needs at its largest moment; some may be gone by then.
+  // Returns the activations that are part of a unit's backward peak; some may be freed by then.
   std::uint64_t backward_activations(int unit) const {
     return std::min(profile(unit).activation_bytes, cost(unit).backward_bytes);
   }
@@ -298,10 +298,10 @@ class Simulation {
   const std::uint64_t limit_;
   Timeline* timeline_;
   std::vector<const ChoiceCost*> costs_;
-  std::vector<std::size_t> due_begin_;  // by slot: where its jobs stand in due_jobs_
+  std::vector<std::size_t> due_begin_;  // by slot: first index in due_jobs_
   std::vector<std::size_t> due_jobs_;
   std::vector<bool> has_reduction_;  // by unit
-  std::vector<double> done_;         // by job: its last block so far
+  std::vector<double> done_;         // by job: end of its last block so far
   std::vector<int> launched_;        // by job: blocks so far
   std::vector<Release> releases_;
   std::size_t next_release_ = 0;
@@ -329,7 +329,7 @@ std::vector<UnitForecast> forecast_units(const cost::StepModel& model, const Tim
     const int slot = static_cast<int>(i);
     const SlotRecord& record = timeline.slots[i];
     if (slot == model.slots.end()) {
-      // It waits for everything that is still on its way, one block after the other.
+      // The end waits for all blocks in flight, one after the other.
       double waited = record.ready_s;
       for (const BlockRecord& block : timeline.blocks) {
         if (block.end_s <= waited) continue;

@@ -10,7 +10,7 @@
 #include "rondo/nn/autograd_graph.h"
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/optimizer_fields.h"
 #include "rondo/strategy/mean_loss.h"
 #include "rondo/strategy/model_parts.h"
 

@@ -1,4 +1,4 @@
-"""A case: which training, which fault, where and when; drawn from a seed and a number."""
+"""A case: a training, a fault, its victim and its moment; drawn from a seed and a number."""
 import dataclasses
 import random
 
@@ -8,7 +8,8 @@ SAVE_EVERY = 3
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
-    """A strategy's flags, on how many hosts it may run, ranks on one host, and whether its losses are the same in each run."""
+    """A strategy's flags, possible numbers of hosts, ranks per host, and whether its losses are the same in each
+    run."""
 
     name: str
     flags: tuple = ()
@@ -34,7 +35,7 @@ STRATEGIES = [
     Strategy("hsdp", ("--shard-ranks", "1"), hosts=(1, 2, 3)),
     Strategy("random", hosts=(1,)),
     Strategy("planned", ("--memory-limit", "1GiB", "--plan-time-limit", "1s"), is_exact=False),
-    # Its checkpoints hold one rank's optimizer state, so only plain SGD goes on exactly.
+    # Its checkpoints hold one rank's optimizer state, so only plain SGD resumes exactly.
     Strategy("local_sgd", ("--sync-period", "2", "--optimizer", "sgd", "--lr", "0.1"), hosts=(1, 2)),
     Strategy("pipeline", ("--micro-batches", "2"), hosts=(1, 2)),
     Strategy("tensor", hosts=(1, 2)),
@@ -47,7 +48,8 @@ STRATEGIES = [
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What happens, to what, and what is to become of the training: "fails", "goes on" or "saves" (and ends)."""
+    """A fault, its kind of victim, and the expected outcome of the training: "fails", "goes on" or "saves" (and
+    ends)."""
 
     name: str
     victim: str  # "rank", "launcher", "host", "link" or "disk"
@@ -69,7 +71,7 @@ FAULTS = [
     Fault("INT", "launcher", "saves"),
     Fault("HUP", "launcher", "saves"),
     Fault("USR1", "launcher", "saves"),
-    Fault("full disk", "disk", "fails"),  # at its end, since the last checkpoint cannot be written
+    Fault("full disk", "disk", "fails"),  # at the end, since the last checkpoint cannot be written
     Fault("full disk for a while", "disk", "goes on"),
     Fault("cut link", "link", "fails"),
     Fault("blink link", "link", "goes on"),
@@ -87,16 +89,16 @@ class Case:
     number: int
     strategy: Strategy
     hosts: int
-    ranks: int  # of all hosts
+    ranks: int  # over all hosts
     fault: Fault
-    victim: int  # a rank; of servers' processes any of them
+    victim: int  # a rank; with servers any process
     moment: str
-    delay: float  # seconds after the moment has come
+    delay: float  # seconds after the moment
     at_step: int
 
     @property
     def host(self):
-        """The host of the victim: ranks are numbered by host."""
+        """Returns the victim's host: ranks are numbered by host."""
         return self.victim // (self.ranks // self.hosts)
 
     def ranks_of_host(self):
@@ -125,7 +127,7 @@ def draw(seed, number, only_strategy=None, only_fault=None):
                 raise SystemExit(f"{only_strategy} runs on one host here: no fault '{only_fault}'")
             continue
         if fault.name in ("stop", "late") and hosts * strategy.ranks == 1:
-            continue  # nobody is left to see it
+            continue  # no other process would notice it
         ranks = strategy.ranks if hosts == 1 else hosts * dice.choice([1, 2] if hosts == 2 else [1])
         moment = "training" if fault.victim == "disk" else dice.choice(MOMENTS)
         delay = dice.uniform(0, 1.5) if moment == "starting" else dice.uniform(0, 0.05)

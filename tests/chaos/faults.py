@@ -1,4 +1,4 @@
-"""The fault of a case: when its moment has come, and what is done then."""
+"""The fault of a case: waits for its moment and injects it."""
 import contextlib
 import dataclasses
 import shutil
@@ -10,14 +10,14 @@ from job import TIMEOUT_S
 from processes import handles, send, wait_until
 
 PAUSE_S = 2.0  # shorter than the deadline
-LATE_S = TIMEOUT_S + 2.0  # when others have given up, or are about to
+LATE_S = TIMEOUT_S + 2.0  # others have given up, or are about to
 ABSENCES = {"pause": PAUSE_S, "pause host": PAUSE_S, "blink link": PAUSE_S, "late": LATE_S, "late link": LATE_S}
 SIGNALS = {"TERM": signal.SIGTERM, "TERM of a rank": signal.SIGTERM, "INT": signal.SIGINT, "HUP": signal.SIGHUP, "USR1": signal.SIGUSR1}
 
 
 @dataclasses.dataclass
 class Hit:
-    """What was hit, and when: the environment of the process if it was one, and the launchers that are no witness."""
+    """A fault's victim and time: the environment of a process, and the launchers that cannot report the fault."""
 
     what: str
     environment: dict = dataclasses.field(default_factory=dict)
@@ -37,7 +37,7 @@ def wait_for_the_moment(job):
 
 
 def inject(job):
-    """Does it; returns what was hit, or None where there was nothing to hit any more."""
+    """Injects the fault; returns the Hit, or None if no victim was left."""
     job.note_the_fault()
     if job.has_ended():
         return None
@@ -58,7 +58,7 @@ def hit_rank(job):
 
 
 def the_rank(job):
-    """Id and environment of the victim; where there are servers, of any process that is not the launcher."""
+    """Returns id and environment of the victim; with servers, of any process except the launcher."""
     found = sorted(job.ranks().items())
     if not job.case.strategy.has_servers:
         found = [(pid, environment) for pid, environment in found if int(environment.get("RANK", 0)) == job.case.victim]
@@ -122,7 +122,7 @@ def strike(name, pids):
 
 @contextlib.contextmanager
 def small_disk(folder, size):
-    """A file system of `size` at `folder`, so that it can be filled."""
+    """Mounts a file system of `size` at `folder`, so that it can be filled."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True, capture_output=True)
     try:

@@ -1,4 +1,4 @@
-"""Emulated hosts: network namespaces on a bridge that stands in a namespace of its own."""
+"""Emulated hosts: network namespaces on a bridge in a separate namespace."""
 import contextlib
 import subprocess
 import uuid
@@ -9,7 +9,7 @@ def ip(*words):
 
 
 class Host:
-    """`name` is that of its namespace; its only link has the same name at the host's end for all hosts."""
+    """An emulated host. `name` is that of its namespace; its only link has the same name on all hosts."""
 
     interface = "eth0"
 
@@ -23,7 +23,7 @@ class Host:
         return list(map(int, ip("netns", "pids", self.name).split()))
 
     def cut(self):
-        """Nothing reaches it or leaves it any more; nobody at either end is told."""
+        """Disconnects the host in both directions, without a notification at either end."""
         ip("-n", self.switch, "link", "set", self.port, "nomaster")
 
     def join(self):
@@ -32,7 +32,7 @@ class Host:
 
 @contextlib.contextmanager
 def emulated(count):
-    """`count` hosts that reach each other; one host is this machine."""
+    """Yields `count` hosts that reach each other; a single host is this machine."""
     if count == 1:
         yield []
         return

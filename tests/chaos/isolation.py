@@ -15,14 +15,14 @@ def is_inside():
 
 
 def run_inside(script, arguments):
-    """Runs the script again in namespaces of its own, below an empty TMPDIR; returns its exit code."""
+    """Runs the script again in separate namespaces, below an empty TMPDIR; returns its exit code."""
     with tempfile.TemporaryDirectory(prefix="rondo-chaos-", ignore_cleanup_errors=True) as folder:
         command = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
                    sys.executable, script, *arguments]
         child = subprocess.Popen(command, env=os.environ | {INSIDE: "1", "TMPDIR": folder}, preexec_fn=end_with_parent)
 
         def stop(number, _):
-            child.kill()  # its child, the first process of the namespace, ends with it and takes all others along
+            child.kill()  # the namespace's first process ends with it, and all others with that
             raise SystemExit(128 + number)
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -35,7 +35,8 @@ def end_with_parent():
 
 
 def set_up():
-    """Mounts that only this run sees. The first process stays behind to collect orphans; the run goes on in its child."""
+    """Mounts file systems that only this run sees. The first process stays to reap orphans; the run continues in its
+    child."""
     os.makedirs("/run/netns", exist_ok=True)
     for folder in ("/run/netns", "/dev/shm"):
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)

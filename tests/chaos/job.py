@@ -1,4 +1,4 @@
-"""A training as processes: started on its hosts; its ranks, its rows, its output."""
+"""A training as processes on its hosts; its ranks, its rows, its output."""
 import contextlib
 import json
 import os
@@ -21,10 +21,10 @@ class Job:
         self.case, self.hosts, self.folder, self.run_dir, self.mark = case, hosts, folder, run_dir, mark
         environment = {key: value for key, value in os.environ.items() if not key.startswith(DROPPED)}
         environment |= {MARK: mark, "HOME": str(folder), "OMP_NUM_THREADS": "1", "RONDO_MATMUL": "libtorch"}
-        self.scratch = []  # TMPDIR of each host
+        self.scratch = []  # TMPDIR by host
         self.logs = []
         self.launchers = []
-        self.lengths = []  # of the logs when the fault came
+        self.lengths = []  # lengths of the logs at the time of the fault
         for command in self.commands(binaries, resume):
             log = folder / f"{mark}-{len(self.logs)}.log"
             scratch = folder / f"tmp-{len(self.logs)}"
@@ -60,7 +60,7 @@ class Job:
         return all(process.poll() is not None for process in self.launchers)
 
     def rows(self):
-        """Rows of the metrics of rank 0, as far as they are whole."""
+        """Returns the complete rows of rank 0's metrics."""
         rows = []
         with contextlib.suppress(OSError):
             for line in (self.run_dir / "metrics.jsonl").read_text(errors="replace").split("\n")[:-1]:
@@ -74,24 +74,24 @@ class Job:
         return max((row["step"] for row in self.rows()), default=0)
 
     def checkpoints(self):
-        """Steps of the checkpoints on the disk, the newest last."""
+        """Returns the steps of the checkpoints on disk, the newest last."""
         with contextlib.suppress(OSError):
             return sorted(int(entry.name[5:]) for entry in (self.run_dir / "checkpoints").iterdir() if entry.name.startswith("step-"))
         return []
 
     def is_saving(self):
-        """A checkpoint is being written: its folder has the name of one that is not complete."""
+        """Returns true while a checkpoint is being written: its folder has the name of an incomplete one."""
         with contextlib.suppress(OSError):
             return any(entry.name.startswith(".tmp-") for entry in (self.run_dir / "checkpoints").iterdir())
         return False
 
     def ranks(self):
-        """Processes that are ranks, servers and workers included: id -> environment."""
+        """Returns the processes that are ranks, including servers and workers: id -> environment."""
         return {pid: environment for pid, environment in marked(self.mark).items()
                 if program_of(pid) == "rondo-train-worker" and (self.case.ranks == 1 or "RANK" in environment)}
 
     def has_begun(self):
-        """The launchers are past `ip netns exec`."""
+        """Returns true if the launchers have passed `ip netns exec`."""
         return all(program_of(process.pid).startswith("rondo") for process in self.launchers)
 
     def note_the_fault(self):
@@ -104,7 +104,7 @@ class Job:
         return "\n".join(log.read_bytes()[length:].decode(errors="replace") for log, length in zip(self.logs, self.lengths))
 
     def end(self):
-        """Ends what is left; returns it."""
+        """Kills the remaining processes; returns them."""
         left = kill_all(self.mark)
         for process in self.launchers:
             process.kill()

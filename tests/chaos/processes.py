@@ -1,15 +1,15 @@
-"""Processes of a case: found by a mark in their environment."""
+"""Processes of a case, identified by a mark in their environment."""
 import contextlib
 import os
 import pathlib
 import signal
 import time
 
-MARK = "RONDO_CHAOS_CASE"  # stands in the environment of every process of a case
+MARK = "RONDO_CHAOS_CASE"  # in the environment of every process of a case
 
 
 def wait_until(condition, seconds, every=0.02):
-    """Returns the first true value of condition(), or its last one when `seconds` are over."""
+    """Returns the first true value of condition(), or its last value after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -19,7 +19,7 @@ def wait_until(condition, seconds, every=0.02):
 
 
 def state_of(pid):
-    """The letter of /proc/PID/stat; X for a process that has ended."""
+    """Returns the letter of /proc/PID/stat; X for a process that has ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -27,7 +27,7 @@ def state_of(pid):
 
 
 def marked(mark):
-    """Processes of a case, zombies left out: id -> environment."""
+    """Returns the processes of a case, without zombies: id -> environment."""
     found = {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -40,14 +40,14 @@ def marked(mark):
 
 
 def program_of(pid):
-    """The file name of the program that a process runs; empty for one that has ended."""
+    """Returns the file name of a process's program; empty if it has ended."""
     with contextlib.suppress(OSError):
         return os.readlink(f"/proc/{pid}/exe").rsplit("/", 1)[-1]
     return ""
 
 
 def handles(pid, number):
-    """Whether a process blocks or catches a signal, as rondo's programs do from the start of main() on."""
+    """Returns true if a process blocks or catches a signal, as rondo's programs do from the start of main()."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(("SigBlk", "SigCgt")) and int(line.split()[1], 16) >> number - 1 & 1:
@@ -61,7 +61,7 @@ def send(pid, number):
 
 
 def kill_all(mark):
-    """Kills all processes of a case; returns those that there were: id -> environment."""
+    """Kills all processes of a case; returns those that existed: id -> environment."""
     left = marked(mark)
     for pid in left:
         send(pid, signal.SIGKILL)

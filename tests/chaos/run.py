@@ -27,7 +27,7 @@ TEXT = "the quick brown fox jumps over the lazy dog. " * 200
 
 
 class References:
-    """Losses of uninterrupted trainings, one for each strategy, number of hosts and of ranks."""
+    """Losses of uninterrupted trainings, for each strategy, number of hosts and number of ranks."""
 
     def __init__(self, binaries):
         self.binaries, self.lock, self.locks, self.losses = binaries, threading.Lock(), {}, {}
@@ -71,7 +71,7 @@ def case_folder(keep=False):
 
 
 def run_case(case, binaries, references, keep=None):
-    """What is wrong, as text, and what was hit; None for nothing."""
+    """Returns the violations as text, or None, and the Hit."""
     expected = references.of(case)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(case_folder(keep))
@@ -90,7 +90,7 @@ def run_case(case, binaries, references, keep=None):
         with contextlib.suppress(OSError):
             (place / "filler").unlink()
         found += verdict.of_the_checkpoint(binaries, job)
-        with emulated(case.hosts) as whole:  # the cut is mended
+        with emulated(case.hosts) as whole:  # the network is repaired
             found += verdict.of_the_resume(whole, binaries, job, expected)
         if not found:
             return None, hit
@@ -143,7 +143,7 @@ def run_all(seed, cases, options):
             return "left out", None
         try:
             return run_case(case, binaries, references, options.keep)
-        except Exception as error:  # of the harness: counts as a violation, so that it is seen
+        except Exception as error:  # an error of the harness counts as a violation, so that it is noticed
             return f"{case}: {type(error).__name__}: {error}", None
 
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -1,4 +1,4 @@
-"""The rules that a case must keep; each function returns what breaks them."""
+"""The rules that a case must satisfy; each function returns the violations."""
 import json
 import re
 import signal
@@ -9,23 +9,23 @@ from case import STEPS
 from job import TIMEOUT_S, Job
 from processes import kill_all, marked, send, wait_until
 
-MORE_S = 15  # besides the deadline
+MORE_S = 15  # in addition to the deadline
 WHOLE_TRAINING_S = 150
 PREEMPTED = 3
 
 
 def limit(case):
-    """Seconds after the fault in which everything has to end."""
+    """Returns the seconds after the fault within which everything must end."""
     return TIMEOUT_S + MORE_S if case.fault.outcome != "goes on" else WHOLE_TRAINING_S
 
 
 def names_it(case, hit, text):
-    """Whether the output names what was lost."""
+    """Returns true if the output names the lost part."""
     if case.fault.victim == "disk":
         return f"the checkpoint of step {STEPS} could not be written" in text and "No space left on device" in text
     if "RANK" in hit.environment:
         ranks = [hit.environment["RANK"]]
-    else:  # both sides of a cut miss the other one
+    else:  # each side of a cut loses the other one
         ranks = range(case.ranks) if case.fault.victim == "link" else case.ranks_of_host()
     named = [rf"(?:\branks?|missing:) (?:\d+(?:, | and ))*{rank}\b" for rank in ranks]
     if case.strategy.has_servers and "TF_CONFIG" in hit.environment:
@@ -35,7 +35,7 @@ def names_it(case, hit, text):
 
 
 def of_the_end(job, hit, at):
-    """How the processes ended, which they have until `at` + the limit."""
+    """Checks the ends of the processes, which have time until `at` + the limit."""
     case = job.case
     stopped = hit.launchers if hit and case.fault.name == "stop host" else ()
     waiting = [process for number, process in enumerate(job.launchers) if number not in stopped]
@@ -57,7 +57,7 @@ def of_the_end(job, hit, at):
 def after_a_signal(job, hit, codes, is_over):
     stepped = job.last_step() > 0
     if not stepped and job.hosts and PREEMPTED in codes:
-        # Ranks of other hosts lose one that has nothing to save.
+        # Ranks of other hosts lose a rank that has nothing to save.
         is_named = names_it(job.case, hit, job.output_since_the_fault())
         return [] if set(codes) == {PREEMPTED} or is_named else ["ranks that ended before the first step are not named"]
     if not set(codes) <= {0, PREEMPTED}:
@@ -81,13 +81,13 @@ def after_a_loss(job, hit, is_over):
 
 
 def of_leftovers(job, hit, at):
-    """Processes and files that outlive the training."""
+    """Checks for processes and files that outlive the training."""
     case = job.case
     is_off = hit is not None and case.fault.name in ("stop host", "kill host")
-    if is_off:  # a stopped host is switched off at last
+    if is_off:  # a stopped host is switched off at the end
         for pid in job.hosts[case.host].processes():
             send(pid, signal.SIGKILL)
-    # A host that lost its launcher has the same time as the others.
+    # A host that lost its launcher has the same time limit as the others.
     wait_until(lambda: not marked(job.mark), max(5.0, at + limit(case) - time.monotonic()))
     left = kill_all(job.mark)
     found = [f"left processes: {[(pid, environment.get('RANK')) for pid, environment in left.items()]}"] if left else []
@@ -97,7 +97,7 @@ def of_leftovers(job, hit, at):
 
 
 def of_the_checkpoint(binaries, job):
-    """Whether the newest checkpoint is intact; without one there is nothing to ask."""
+    """Checks that the newest checkpoint, if any, is intact."""
     if not job.checkpoints():
         return []
     result = subprocess.run([str(binaries / "rondo"), "checkpoint", "verify", str(job.run_dir)], capture_output=True, text=True, timeout=120)
@@ -105,7 +105,8 @@ def of_the_checkpoint(binaries, job):
 
 
 def of_the_resume(hosts, binaries, job, expected):
-    """`--resume` goes on from the newest checkpoint and ends well, with the losses of `expected` (step -> loss; None: any)."""
+    """Checks that `--resume` continues from the newest checkpoint and succeeds, with the losses of `expected` (step ->
+    loss; None: any)."""
     case, newest = job.case, max(job.checkpoints(), default=0)
     again = Job(case, hosts, binaries, job.folder, job.run_dir, f"{job.mark}-resumed", resume=True)
     try:
@@ -119,7 +120,7 @@ def of_the_resume(hosts, binaries, job, expected):
         if expected is None:
             return []
         losses = {row["step"]: row["loss"] for row in again.rows()}
-        if case.fault.victim == "disk":  # rows of a full disk are left out
+        if case.fault.victim == "disk":  # rows of a full disk are skipped
             expected = {step: loss for step, loss in expected.items() if step > newest or step in losses}
         wrong = [step for step in sorted(expected) if losses.get(step) != expected[step]]
         return [f"losses differ from an uninterrupted run from step {wrong[0]} on: {losses.get(wrong[0])}, {expected[wrong[0]]} "

@@ -59,7 +59,7 @@ TEST(Layers, TheFormatBeforeIsRead) {
   before["format"] = "rondo-profile-1";
   before.erase("layers");
   EXPECT_TRUE(parse_profile(before, "profile").layers.empty());
-  // Nobody measured messages: what two ranks take to gather twice as much.
+  // Messages were not measured: takes the time that two ranks need to gather twice as much.
   const Profile profile = parse_profile(before, "profile");
   EXPECT_DOUBLE_EQ(profile.link.message_seconds(1 << 20),
                    profile.link.seconds(Collective::all_gather, 1 << 21, 2));

@@ -98,7 +98,7 @@ TEST(Link, FitsByRelativeError) {
   std::vector<CostPoint> points;
   for (std::uint64_t bytes = 1 << 10; bytes <= 1U << 28; bytes *= 4)
     points.push_back({bytes, 50e-6 + static_cast<double>(bytes) * 1e-9});
-  points.back().seconds *= 1.1;  // a large message off by a tenth must not bend the small ones
+  points.back().seconds *= 1.1;  // a 10 % error of a large message must not affect the small ones
   const AlphaBeta line = fit_alpha_beta(points);
   EXPECT_NEAR(line.alpha_s, 50e-6, 3e-6);
   EXPECT_NEAR(line.beta_s_per_byte, 1e-9, 0.1e-9);
@@ -116,7 +116,7 @@ TEST(Link, RingScalesWithTheGroup) {
   EXPECT_NEAR(static_cast<double>(link.saturating_bytes), 9 * link.alpha_s / link.beta_s_per_byte, 1);
 }
 
-// The table of docs/planner/step-model.md, by hand for P = G = 100, O = 200 on 4 ranks.
+// Checks the table of docs/planner/step-model.md by hand for P = G = 100, O = 200 on 4 ranks.
 TEST(StepModel, MemoryAndTrafficOfEachStrategy) {
   Profile profile;
   profile.link = ring_link(4, 0, 1e3);
@@ -159,7 +159,7 @@ TEST(StepModel, MemoryAndTrafficOfEachStrategy) {
   EXPECT_EQ(checkpointed.backward_s, 3);
   EXPECT_EQ(checkpointed.optimizer_s, 1);
   EXPECT_EQ(model.cost_of(0, {Strategy::ddp, false}).optimizer_s, 4);
-  // Nothing lies between forward and backward of the last unit.
+  // Nothing lies between the last unit's forward and backward.
   EXPECT_FALSE(model.allows(1, {Strategy::zero3, false}));
 }
 
@@ -174,7 +174,7 @@ UnitProfile backward_unit() {
   return unit;
 }
 
-// The largest moment of a backward pass is measured with the gradients in it, and these are counted whole.
+// The measured peak of a backward pass includes gradients, which are counted separately and in full.
 TEST(StepModel, GradientsThatComeWhileActivationsGo) {
   Profile profile;
   profile.link = ring_link(4, 0, 1e3);
@@ -185,23 +185,23 @@ TEST(StepModel, GradientsThatComeWhileActivationsGo) {
   };
   for (UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -40;
   EXPECT_EQ(backward_bytes(Strategy::zero3, false), 60U - 40);
-  EXPECT_EQ(backward_bytes(Strategy::ddp, false), 100U + 100);  // autograd's beside their copy
-  EXPECT_EQ(backward_bytes(Strategy::zero2, false), 100U);      // the copy, when the activations are gone
-  // The second forward has all activations and its workspace, and no gradient yet: 60 + 30 of 100.
+  EXPECT_EQ(backward_bytes(Strategy::ddp, false), 100U + 100);  // autograd's gradients and their copy
+  EXPECT_EQ(backward_bytes(Strategy::zero2, false), 100U);      // the copy, after the activations are freed
+  // The second forward has all activations and its workspace, but no gradient: 60 + 30 of 100.
   EXPECT_EQ(backward_bytes(Strategy::zero3, true), 60U - 40);
   for (UnitProfile& unit : profile.units) unit.gradient_bytes = 50;
   EXPECT_EQ(backward_bytes(Strategy::zero3, true), 60U + 30 - 50);
   for (UnitProfile& unit : profile.units) unit.checkpointed_backward_workspace_bytes = -15;
   EXPECT_EQ(backward_bytes(Strategy::zero3, true), 60U - 15);
   for (UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -100;
-  EXPECT_EQ(backward_bytes(Strategy::zero3, false), 0U);  // gradients travel whole all the same
+  EXPECT_EQ(backward_bytes(Strategy::zero3, false), 0U);  // gradients are reduced as a whole anyway
 }
 
 TEST(Profile, AnotherBatchScalesWhatIsOfTheBatch) {
   Profile profile;
   profile.units = {backward_unit()};
   UnitProfile& unit = profile.units[0];
-  unit.backward_workspace_bytes = -40;  // at its largest moment 60 above what was there when backward began
+  unit.backward_workspace_bytes = -40;  // peak is 60 above the memory at the start of backward
   unit.checkpointed_backward_workspace_bytes = 8;
   const UnitProfile twice = scaled_to_batch(profile, 2).units[0];
   EXPECT_EQ(twice.backward_workspace_bytes, 2 * 60 - 100);
@@ -242,7 +242,7 @@ TEST(StepModel, AStepHasItsOverheadOnce) {
   }
 }
 
-// One that was made by hand or by formula need not have it; one that was measured between hosts has it.
+// Handmade and synthetic profiles need no overhead; a profile measured between hosts has one.
 TEST(StepModel, SaysWhenAMeasuredProfileHasNoOverhead) {
   Profile profile = random_profile(2, 3, 4);
   const auto notes = [&] { return make_step_model(profile, {.ranks = 4}).notes; };
@@ -257,8 +257,7 @@ TEST(StepModel, SaysWhenAMeasuredProfileHasNoOverhead) {
   EXPECT_TRUE(notes().empty());
 }
 
-// Each micro-batch has a part of the overhead, which is counted once: the plan says by how much it may be
-// wrong.
+// Each micro-batch has a part of the overhead, which is counted once: the plan states the possible error.
 TEST(StepModel, SaysWhatTheOverheadOfSeveralMicroBatchesMayBe) {
   Profile profile = random_profile(2, 3, 4);
   const auto notes = [&](int micro_batches) {
@@ -277,7 +276,7 @@ TEST(Profile, UnitsShareTheTimeOfAPass) {
   profile.units = {backward_unit(), backward_unit()};
   profile.units[1].backward_s = 3;
   profile.units[1].recompute_s = 0.5;
-  fit_to_pass(profile, 12);  // of 1 + 1 + 1 + 3
+  fit_to_pass(profile, 12);  // the passes took 1 + 1 + 1 + 3
   EXPECT_DOUBLE_EQ(profile.units[0].forward_s, 2);
   EXPECT_DOUBLE_EQ(profile.units[1].backward_s, 6);
   EXPECT_DOUBLE_EQ(profile.units[1].recompute_s, 1);

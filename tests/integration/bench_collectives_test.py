@@ -1,4 +1,5 @@
-"""`rondo bench collectives` and `rondo bench-dev startup`: what they print is complete and right. Not how fast things are."""
+"""`rondo bench collectives` and `rondo bench-dev startup`: their output is complete and correct. Speed is not
+tested."""
 import json
 import shutil
 import time
@@ -40,7 +41,7 @@ def test_bandwidths_and_ratios_follow_from_the_times(run, rondo_bin):
     for row in rows:
         assert row["algbw_gbps"] == pytest.approx(row["bytes"] / row["p50_us"] / 1e3)
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"])  # 2(n-1)/n is 1 for two ranks
-    # The program and the scripts have one rule; which branch of it a run takes is up to the machine.
+    # The program and the scripts have one rule; the branch that a run takes depends on the machine.
     gloo = next(row for row in rows if row["system"] == "gloo")
     for row in rows:
         if row["system"] == "rondo":

@@ -1,4 +1,4 @@
-"""`rondo bench-dev memory-tracking`: what it prints is complete. Not how fast things are."""
+"""`rondo bench-dev memory-tracking`: its output is complete. Speed is not tested."""
 import json
 
 import pytest

@@ -1,4 +1,4 @@
-"""`rondo bench-dev pipeline`, as small as it goes: that it runs, and what it writes."""
+"""`rondo bench-dev pipeline` at its smallest size: it runs and writes its results."""
 import json
 
 import pytest
@@ -30,7 +30,7 @@ def test_schedules_stand_beside_their_simulation_and_pytorch(rondo):
             assert len(row["forward_ms"]) == stages and all(time > 0 for time in row["forward_ms"])
             splits = schedule.startswith("zb")
             assert all((time > 0) == splits for time in row["weight_gradient_ms"])
-    # One row a schedule to its simulation; one to its peer, and one of the fastest of both where they differ.
+    # One ratio per schedule to its simulation, one to its peer, and one of the fastest of both if they differ.
     assert sum(ratio["ratio"] == "idle" for ratio in ratios) == 5
     assert sum(ratio["ratio"] == "tokens_per_s" for ratio in ratios) in (5, 6)
 
@@ -40,10 +40,11 @@ def test_stages_of_emulated_accelerators(rondo):
     rows, ratios = results(rondo, "--ranks", 4, "--emulate-accelerator", 8, "--pipeline-schedule", "1f1b", "zb_v")
     assert {row["emulated"] for row in rows.values()} == {True}
     one, zero = rows["rondo", "1f1b"], rows["rondo", "zb_v"]
-    # Two units a rank: forward 16 ms in 1f1b's stage, 8 ms in one of zb_v's. A busy machine makes it longer, nothing shorter.
+    # Two units per rank: forward takes 16 ms in a stage of 1f1b, 8 ms in one of zb_v. A busy machine can only make it
+    # longer.
     assert len(one["forward_ms"]) == 4 and min(one["forward_ms"]) > 15
     assert len(zero["weight_gradient_ms"]) == 8 and min(zero["weight_gradient_ms"]) > 7.5
-    # 1f1b stands still for (p - 1) (t_F + t_B + t_W) = 144 ms.
+    # 1f1b is idle for (p - 1) (t_F + t_B + t_W) = 144 ms.
     assert max(one["simulated_idle_ms"]) > 135
     assert max(zero["simulated_idle_ms"]) < max(one["simulated_idle_ms"]) and min(zero["idle_ms"] + one["idle_ms"]) > 0
     assert [ratio["to"] for ratio in ratios if ratio["of"] == "rondo zb_v"][-1] == "rondo 1f1b"

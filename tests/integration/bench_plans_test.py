@@ -1,4 +1,4 @@
-"""`rondo bench collectives --explain` and `--algorithm`: plans shown, drawn and run beside the engine."""
+"""`rondo bench collectives --explain` and `--algorithm`: plans printed, drawn and run beside the engine."""
 import json
 
 import pytest
@@ -25,7 +25,7 @@ def test_the_ring_as_a_table(collectives):
     assert result.returncode == 0, result.stderr
     assert "ring all_reduce, 4 ranks, 64.0 KiB: 6 rounds" in result.stdout
     first = [line.split() for line in result.stdout.splitlines() if line.startswith("      0      0 ")]
-    # Rank 0 passes its last part on and adds to the one before it: what it sends is not what it receives.
+    # Rank 0 forwards its last part and adds to the previous one: it sends another part than it receives.
     assert first == [["0", "0", "send", "to", "rank", "1", "16384", "data", "[49152,", "65536)"],
                      ["0", "0", "receive", "and", "add", "from", "rank", "3", "16384", "data", "[32768,", "49152)"]]
 

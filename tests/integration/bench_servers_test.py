@@ -1,4 +1,5 @@
-"""`rondo bench-dev servers` and `rondo bench-dev strategies`, as small as they go: that they run, and what they write."""
+"""`rondo bench-dev servers` and `rondo bench-dev strategies` at their smallest size: they run and write their
+results."""
 import json
 import math
 
@@ -17,7 +18,7 @@ def test_servers(rondo, tmp_path):
 
 @pytest.mark.alone
 def test_strategies(rondo, tmp_path):
-    """By how much rates grow with the workers, and who suffers from a slow one, is measured: docs/strategies.md."""
+    """docs/strategies.md has the measured growth of rates with the workers, and the effect of a slow worker."""
     done = rondo("bench-dev", "strategies", "--workers", "1,2", "--seconds", 3, "--unit-ms", 1, "--json", tmp_path / "strategies.json",
                  timeout=600)
     assert done.returncode == 0, done.stderr
@@ -39,6 +40,6 @@ def test_strategies(rondo, tmp_path):
         ("slow worker", "DiLoCo, period 8"): (2, 0)}
     for row in rows.values():
         assert row["samples_per_s"] > 0 and math.isfinite(row["loss"]) and row["largest_peak_bytes"] > 0
-        # A loss that a training ends with is one that it has come to.
+        # The final loss of a training counts as reached.
         assert row["seconds_to_target"] is not None or row["loss"] > result["target_loss"]
     assert result["target_loss"] == rows["scaling", "ddp, 1"]["loss"]

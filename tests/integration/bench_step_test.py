@@ -1,4 +1,4 @@
-"""rondo bench step, and with it: data parallelism next to one process and to PyTorch's own DDP, step by step."""
+"""`rondo bench step`, and with it data parallelism compared with one process and with PyTorch's DDP, step by step."""
 import json
 import os
 import signal
@@ -40,16 +40,17 @@ def test_losses_equal_pytorchs_over_100_steps(bench, model, optimizer, rate, bac
     assert len(ours) == 100
     if model == "gpt-tiny":  # the mlp's labels are random
         assert sum(ours[-10:]) < sum(ours[:10])
-    # With AdamW, PyTorch's fused kernel is the one that computes in the same order of operations.
+    # With AdamW, PyTorch's fused kernel has the same order of operations.
     assert largest_difference(ours, losses["pytorch", "fastest setting"]) < 1e-5
     if optimizer == "sgd":
         assert largest_difference(ours, losses["pytorch", "as usually written"]) < 1e-5
 
 
-# At larger rates the gpt amplifies the last bit of a product, which differs with the batch, by 1.2 a step.
+# At larger rates the gpt amplifies a difference in the last bit of a product, which depends on the batch, by 1.2 per
+# step.
 @pytest.mark.parametrize("model, rate", [("gpt-tiny", 0.01), ("mlp", 0.05)])
 def test_two_ranks_equal_one_process_on_the_joint_batch(bench, model, rate):
-    """Rank r draws rows of its own for every step; --ranks 1 with --joint-batch draws those of both."""
+    """Rank r draws its own rows for every step; --ranks 1 with --joint-batch draws the rows of both ranks."""
     options = ["step", "--model", model, "--losses", "--optimizer", "sgd", "--lr", rate, "--rounds", 1, "--steps",
                100, "--warm-up", 0, "--json", "-"]
     rows = results(bench(*options, "--batch-size", 2))
@@ -140,7 +141,8 @@ def test_pytorchs_sharded_strategies_learn_the_same(bench):
 
 
 def test_variants_and_their_memory(bench, tmp_path):
-    """A plan by hand and zero3 with flags of its own; what keeps more has more alive, FSDP2's tensors are counted too."""
+    """A handwritten plan, and zero3 with its own flags. Variants that keep more have a higher peak; FSDP2's tensors are
+    counted, too."""
     plan = {"units": [{"name": "root", "strategy": "ddp"},
                       *({"name": f"transformer.h.{i}", "strategy": "zero3"} for i in range(4))]}
     (tmp_path / "by-hand.json").write_text(json.dumps(plan))
@@ -172,7 +174,7 @@ def test_between_emulated_hosts(bench):
     assert largest_difference(ours["losses"], theirs["losses"]) < 1e-5
     for row in (ours, theirs):
         assert (row["hosts"], row["rate"]) == (2, "100mbit")
-        # Each host sends every gradient once; 12.5 MB take a second.
+        # Each host sends every gradient once; 12.5 MB take 1 s.
         assert row["line_rate_ms"] * 12500 <= row["link_bytes"] < row["line_rate_ms"] * 12500 * 1.2
         assert row["bound_ms"] == max(row["line_rate_ms"], alone["step_ms_p50"])
     assert alone["link_bytes"] == 0 and alone["bound_ms"] is None
@@ -186,7 +188,7 @@ def test_between_emulated_hosts(bench):
 
 
 def interfaces_of(pid):
-    """The interfaces that are up on the emulated hosts of the processes below one, with their families of addresses."""
+    """Returns the active interfaces on the emulated hosts of the processes below `pid`, with their address families."""
     found = {}
     for process in below(pid):
         shown = subprocess.run(["nsenter", f"--net=/proc/{process}/ns/net", "ip", "-json", "addr"], capture_output=True)
@@ -198,7 +200,8 @@ def interfaces_of(pid):
 
 
 def test_only_the_job_sends_between_emulated_hosts(rondo_bin, clean_environment, tmp_path):
-    """The kernel looks for routers on an interface with an address of IPv6, and the bytes of the link are counted."""
+    """The kernel would send router solicitations on an interface with an IPv6 address, and the link's bytes are
+    counted."""
     if reason := why_no_namespaces():
         print(reason)
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""The chooser: figures taken by `rondo bench collectives --tune`, and what the native engine does with them."""
+"""The chooser: measurements of `rondo bench collectives --tune`, and their use by the native engine."""
 import json
 import os
 import subprocess
@@ -11,7 +11,7 @@ OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce
 
 @pytest.fixture
 def bench(rondo, tmp_path):
-    """Runs `rondo bench collectives` with its own table of figures."""
+    """Runs `rondo bench collectives` with its own tuning table."""
 
     def run(*words, **variables):
         environment = {**os.environ, "RONDO_TUNING": str(tmp_path / "figures.json"), "RONDO_LOG_LEVEL": "info", **variables}
@@ -38,7 +38,7 @@ def test_figures_are_kept_and_picked_by(bench, tmp_path):
     for cell in cells:
         same = [row for row in rows if (row["operation"], row["bytes"]) == (cell["operation"], cell["bytes"]) and "best" in row]
         assert len(same) == len(cell["p50_us"]) > 2
-        # Picked by the very figures of this run: the best of each, or the engine where that is as good within noise.
+        # Chosen by the measurements of this run: the best of each, or the engine if it is as good within noise.
         assert sum(row["best"] for row in same) == 1
         chosen = [row["algorithm"] for row in same if row["chosen"]]
         assert chosen == [picked(cell).replace("engine", "auto")]
@@ -92,7 +92,7 @@ def test_a_wrong_hand_set_algorithm(bench, value, words):
 
 @pytest.mark.parametrize("algorithm", ["ring", "halving_doubling", "double_binary_tree", "reduce_broadcast", "direct"])
 def test_every_plan_behind_the_engines_interface(rondo_bin, algorithm):
-    """The tests of the user's collectives, with plans in place of the engine."""
+    """Runs the tests of the public collectives with plans instead of the engine."""
     result = subprocess.run([rondo_bin / "backend_test", "--gtest_filter=*Reduce*:*Gather*:*Broadcast*:-*Mismatch*:Deterministic*", "--gtest_brief=1"],
                             env={**os.environ, "RONDO_ALGORITHM": algorithm}, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stdout[-3000:]

@@ -1,4 +1,4 @@
-"""BERT against `transformers`: the same tokens and logits for the same files, and fine-tuning from its folders."""
+"""BERT compared with `transformers`: equal tokens and logits for the same files, and fine-tuning from its folders."""
 import json
 import os
 import random
@@ -18,7 +18,7 @@ CONTEXT = 64
 
 
 def make_folder(folder, head, vocabulary=tuple(WORDS), **overrides):
-    """A Hugging Face folder with a small model of random weights; returns the model and its tokenizer."""
+    """Writes a Hugging Face folder with a small model of random weights; returns the model and its tokenizer."""
     import torch
     import transformers
 
@@ -27,7 +27,7 @@ def make_folder(folder, head, vocabulary=tuple(WORDS), **overrides):
                                      intermediate_size=48, max_position_embeddings=CONTEXT, **overrides)
     torch.manual_seed(7)
     model = getattr(transformers, head)(config).eval()
-    with torch.no_grad():  # as they start, norms and biases would hide a mistake
+    with torch.no_grad():  # the initial norms and biases would hide an error
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
@@ -38,7 +38,7 @@ def make_folder(folder, head, vocabulary=tuple(WORDS), **overrides):
 
 @pytest.fixture
 def predict(run, rondo_bin, clean_environment):
-    """predict(folder, task, lines) gives what the example bert_predict prints for each line."""
+    """predict(folder, task, lines) returns the output of the example bert_predict for each line."""
 
     def run_predict(folder, task, lines):
         result = run(rondo_bin / "examples" / "bert_predict", folder, task, env=clean_environment, input="\n".join(lines) + "\n",
@@ -80,7 +80,7 @@ def test_logits_of_a_language_model_equal_those_of_transformers(predict, tmp_pat
 
 
 def test_files_with_the_old_names_load(predict, tmp_path):
-    """gamma and beta, both names of the tied output layer, and what other heads leave behind."""
+    """gamma and beta, both names of the tied output layer, and leftover weights of other heads."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -99,7 +99,7 @@ def test_files_with_the_old_names_load(predict, tmp_path):
 
 
 def odd_texts(count):
-    """Random texts of characters of all scripts, spaces, marks, punctuation and control characters."""
+    """Returns random texts of characters of all scripts, spaces, marks, punctuation and control characters."""
     source = random.Random(5)
     blocks = [(0x20, 0x7F), (0xA0, 0x250), (0x250, 0x530), (0x530, 0x800), (0x900, 0x1100), (0x1100, 0x1200),
               (0x1D00, 0x2000), (0x2000, 0x2070), (0x2070, 0x2C00), (0x3000, 0x3400), (0x4E00, 0x4F00), (0xA640, 0xA830),
@@ -121,7 +121,7 @@ def test_odd_texts_are_cut_as_transformers_cuts_them(predict, tmp_path):
     from tokenizers.normalizers import BertNormalizer
 
     texts = odd_texts(500)
-    # A vocabulary in which every character shows, alone and inside a word, but for a tenth of them.
+    # The vocabulary has every character, alone and inside a word, except for a tenth of them.
     normalized = "".join(BertNormalizer().normalize_str(text) for text in texts)
     characters = sorted(set(normalized) - set(" ") - {"[", "]"})
     vocabulary = [piece for i, c in enumerate(characters) if i % 10 for piece in (c, "##" + c)]
@@ -132,7 +132,8 @@ def test_odd_texts_are_cut_as_transformers_cuts_them(predict, tmp_path):
 
 
 def test_the_unicode_tables_are_those_of_the_reference(repository):
-    """A sample of what scripts/make_unicode_tables.py would write again: every 37th character and all of the first page."""
+    """Compares a sample of the output of scripts/make_unicode_tables.py: every 37th character and all of the first
+    page."""
     from tokenizers.normalizers import BertNormalizer
 
     source = (repository / "rondo" / "data" / "unicode_tables.cpp").read_text()
@@ -159,7 +160,7 @@ def test_the_unicode_tables_are_those_of_the_reference(repository):
 
 @pytest.fixture
 def labelled(tmp_path):
-    """A file of texts whose class is whether good or bad words are in them."""
+    """Writes a file of texts whose class says whether they contain good or bad words."""
     source = random.Random(3)
     lines = []
     for _ in range(120):
@@ -204,7 +205,7 @@ def test_fine_tuning_becomes_distributed_by_a_flag(rondo, labelled, folder, tmp_
     assert results["one"]["validation"]["accuracy"] == results["two"]["validation"]["accuracy"] > 0.9
     assert len(losses(tmp_path / "one")) == 80
 
-    # The weights of the embeddings are still those of the file.
+    # The embeddings' weights are still those of the file.
     from safetensors.torch import load_file
 
     trained = load_file(sorted((tmp_path / "two" / "checkpoints").iterdir())[-1] / "model.safetensors")
@@ -219,7 +220,7 @@ def test_a_fine_tuned_model_opens_in_transformers(rondo, labelled, folder, tmp_p
     import torch
     import transformers
 
-    # What transformers 5 writes has no vocab.txt.
+    # A folder from transformers 5 has no vocab.txt.
     vocabulary = (folder / "vocab.txt").read_text().splitlines()
     (folder / "vocab.txt").unlink()
     transformers.BertTokenizer(vocab={token: i for i, token in enumerate(vocabulary)}).save_pretrained(folder)
@@ -262,7 +263,7 @@ def test_a_resumed_fine_tuning_goes_on_as_if_it_had_not_stopped(rondo, labelled,
 
 
 def write_images(folder):
-    """Bright bands: the class is the row."""
+    """Writes images of bright bands: the class is the row."""
     source = numpy.random.default_rng(1)
     labels = source.integers(0, 4, 64).astype(numpy.uint8)
     images = source.integers(0, 60, (64, 8, 8)).astype(numpy.uint8)

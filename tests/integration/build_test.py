@@ -1,4 +1,4 @@
-"""scripts/build.py: what it shows while ninja builds, and that errors and exit codes come through."""
+"""scripts/build.py: its display while ninja builds, and that errors and exit codes are passed on."""
 import importlib.util
 import os
 import pty
@@ -57,7 +57,7 @@ def test_a_terminal_has_one_line(repository, folder):
     try:
         while piece := os.read(ours, 4096):
             shown += piece
-    except OSError:  # the other side is closed
+    except OSError:  # the other end is closed
         pass
     os.close(ours)
     assert process.wait(timeout=120) == 0

@@ -1,17 +1,17 @@
-"""Helpers of the tests that build or install rondo once more."""
+"""Helpers of the tests that build or install rondo again."""
 import os
 import subprocess
 
 
 def must(*command, timeout=900, **options):
-    """Runs a command that has to succeed, and returns what it printed."""
+    """Runs a command that must succeed, and returns its output."""
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
     assert result.returncode == 0, f"{command}:\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
     return result.stdout
 
 
 def cached(rondo_bin, variable):
-    """A CMake variable of the build under test."""
+    """Returns a CMake variable of the build under test."""
     for line in (rondo_bin.parent / "CMakeCache.txt").read_text().splitlines():
         if line.startswith(variable + ":"):
             return line.partition("=")[2]

@@ -1,4 +1,4 @@
-"""Weights loaded in part by rules for names, and checkpoints that link what has not changed."""
+"""Weights loaded in part by rules for names, and checkpoints that link unchanged tensors."""
 import pytest
 from safetensors_files import read_safetensors, write_safetensors
 
@@ -12,13 +12,13 @@ def words(rondo_bin, repository):
 
 @pytest.fixture
 def trained(words, clean_environment, tmp_path):
-    """The weights of a run of one step."""
+    """Returns the weights of a run of one step."""
     run(words, clean_environment, "--steps", 1, "--run-dir", tmp_path / "source")
     return read_safetensors(newest(tmp_path / "source") / "model.safetensors")
 
 
 def test_weights_with_other_names_load_by_rules_and_every_difference_is_named(words, clean_environment, trained, tmp_path):
-    """The losses after loading under other names are those after loading under the model's own."""
+    """The losses after loading under other names equal those after loading under the model's own names."""
     weights = {f"theirs.{name}": array for name, array in trained.items()}
     write_safetensors(tmp_path / "theirs.safetensors", weights)
     start = ["--steps", 2, "--lr", "0"]
@@ -27,7 +27,7 @@ def test_weights_with_other_names_load_by_rules_and_every_difference_is_named(wo
     done = run(words, clean_environment, *load, "--run-dir", tmp_path / "renamed", "--set", "init-rename=theirs.*=*")
     assert f"{len(trained)} tensors loaded" in done.stderr
     assert losses(tmp_path / "renamed") == losses(tmp_path / "own")
-    # A tensor that the model lacks, one of another shape, one that is missing, a rule for nothing.
+    # A tensor that the model lacks, one of another shape, a missing one, and a rule without effect.
     first, second, third = sorted(name for name, array in trained.items() if array.ndim == 2)[:3]
     weights["theirs.stranger"] = weights[f"theirs.{first}"]
     weights[f"theirs.{second}"] = weights[f"theirs.{second}"].T[:1].copy()
@@ -57,7 +57,7 @@ def test_bad_flags(words, clean_environment, tmp_path, flags, fact):
 
 
 def test_frozen_weights_are_links_and_the_run_goes_on_as_without(words, rondo_bin, clean_environment, trained, tmp_path):
-    """Two processes as zero2, and one: frozen tensors stand in one file of all checkpoints."""
+    """Two processes as zero2, and one: all checkpoints share one file of frozen tensors."""
     words = [word if word != "32" else "128" for word in words]
     frozen = ["--freeze", sorted(name for name, array in trained.items() if array.ndim == 2)[0].rsplit(".", 1)[0]]
     for label, more in (("whole", []), ("linked", ["--set", "checkpoint-incremental=true"])):

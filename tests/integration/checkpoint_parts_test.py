@@ -1,4 +1,5 @@
-"""Checkpoints in parts: written by all ranks, in the background, read by every layout, and whole after any kill."""
+"""Checkpoints in parts: written by all ranks, in the background, loadable in every layout, and intact after any
+kill."""
 import json
 import os
 import pathlib
@@ -41,7 +42,7 @@ def newest(run_dir):
 
 
 def test_a_run_goes_on_in_another_layout_from_parts_written_in_the_background(words, rondo_bin, clean_environment, tmp_path):
-    """Three processes as zero3, then one process, and whole again: the losses of one process all the time."""
+    """Three processes as zero3, then one process, then three again: the losses always equal those of one process."""
     batches = ["--global-batch-size", "6"]
     words = [word for i, word in enumerate(words) if word != "--batch-size" and words[i - 1] != "--batch-size"] + batches
     run(words, clean_environment, "--steps", 8, "--run-dir", tmp_path / "alone")
@@ -96,7 +97,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused_as_that(words, rondo_bin, cle
 
 
 def test_the_newest_or_the_one_before_loads_after_a_kill_at_any_moment(words, rondo_bin, clean_environment, tmp_path):
-    """All processes of the job die with SIGKILL while checkpoints are written one after the other."""
+    """All processes of the job die by SIGKILL while checkpoints are written one after the other."""
     draw = random.Random(3)
     run_dir = tmp_path / "run"
     run(words, clean_environment, "--steps", 2, "--run-dir", run_dir, "--nproc-per-node", 2, "--checkpoint-every", 1,
@@ -111,7 +112,7 @@ def test_the_newest_or_the_one_before_loads_after_a_kill_at_any_moment(words, ro
         while int(newest(run_dir).name[5:]) <= before + 2:
             assert job.poll() is None and time.monotonic() < deadline, "no checkpoints are written"
             time.sleep(0.01)
-        # The moment is drawn, within a few checkpoints.
+        # A random moment, within a few checkpoints.
         time.sleep(draw.uniform(0, 0.2))
         os.killpg(job.pid, signal.SIGKILL)
         job.communicate(timeout=120)
@@ -134,7 +135,7 @@ def test_a_part_that_is_missing_or_of_another_job_is_named(words, rondo_bin, cle
     part.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
     done = run(words, clean_environment, "--steps", 2, "--run-dir", run_dir, "--resume", code=1)
     assert part.name in done.stderr, done.stderr
-    # One part alone is no model.
+    # A single part is no model.
     part.write_bytes(kept)
     done = run([rondo_bin / "rondo", "checkpoint", "convert", part, tmp_path / "w.safetensors"], clean_environment, code=1)
     assert part.name in done.stderr and "part of tensor" in done.stderr, done.stderr

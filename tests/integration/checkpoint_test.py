@@ -1,4 +1,4 @@
-"""rondo checkpoint on files made here byte by byte, as another program would make them."""
+"""rondo checkpoint on files that are made here byte by byte, as another program would make them."""
 import json
 import struct
 
@@ -33,7 +33,7 @@ def test_convert_there_and_back(checkpoint, weights, tmp_path):
     assert checkpoint("verify", "checkpoints").stdout.endswith("step-00000000: intact\n")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit announces its end
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit announces its deprecation
 def test_weights_of_python(checkpoint, weights, tmp_path):
     torch = pytest.importorskip("torch", reason="the Python package that carries libtorch is not in this environment")
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
@@ -46,7 +46,7 @@ def test_weights_of_python(checkpoint, weights, tmp_path):
         converted = read_safetensors(tmp_path / "python.safetensors")
         assert set(converted) == set(module.state_dict())
         assert numpy.array_equal(converted["0.weight"], module[0].weight.detach().numpy())
-    # Types without a storage type of their own, which Python writes beside an untyped storage.
+    # dtypes without a storage type, which Python writes with an untyped storage.
     rare = {str(dtype): torch.tensor([0, 1, 2]).to(dtype) for dtype in (torch.uint16, torch.uint32, torch.uint64)}
     torch.save(rare | {"float8": torch.ones(3).to(torch.float8_e5m2)}, tmp_path / "rare.pt")
     for source, destination in (("rare.pt", "rare.safetensors"), ("rare.safetensors", "again.pt"), ("again.pt", "again.safetensors")):
@@ -56,7 +56,7 @@ def test_weights_of_python(checkpoint, weights, tmp_path):
     torch.save(dict(module.state_dict()), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     result = checkpoint("convert", "old.pt", "x.safetensors")
     assert result.returncode == 1 and "before PyTorch 1.6" in result.stderr and "torch.save" in result.stderr
-    # Other things that pickles can hold are no weights, and nothing of them is looked up.
+    # Other pickled objects are no weights, and their classes are not looked up.
     torch.save(torch.nn.ModuleList(), tmp_path / "objects.pt")
     result = checkpoint("convert", "objects.pt", "x.safetensors")
     assert result.returncode == 1

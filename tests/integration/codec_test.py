@@ -1,4 +1,4 @@
-"""--codec from outside: training through every kind of hook, next to PyTorch's own hooks, and what mistakes say."""
+"""--codec as a user runs it: training through every kind of hook, compared with PyTorch's hooks, and error messages."""
 import json
 import subprocess
 
@@ -15,7 +15,8 @@ def bench(rondo, *words, program="bench"):
 STEP = ["--model", "mlp", "--optimizer", "sgd", "--lr", 0.1, "--rounds", 1, "--steps", 60, "--warm-up", 0]
 HOOKS = {"fp16_compress": 1e-4, "bf16_compress": 1e-3, "power_sgd:rank=1,start=2": 1e-4, "power_sgd:rank=4,start=20": 1e-4}
 
-# One rank of PyTorch: the losses of 60 steps with each hook, as JSON. Starting PyTorch takes longer than all of them.
+# One rank of PyTorch: the losses of 60 steps with each hook, as JSON. A single process, because starting PyTorch takes
+# longer than all hooks.
 PEER = """
 import argparse, json, sys
 repository, rank, weights, rendezvous, *codecs = sys.argv[1:]
@@ -53,7 +54,7 @@ def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, 
         mean = [(a + b) / 2 for a, b in zip(theirs[0][codec], theirs[1][codec])]
         assert len(ours[codec]) == len(mean) == 60
         assert max(abs(a - b) / b for a, b in zip(ours[codec], mean)) < tolerance, codec
-    # The comparison is worth something: hooks are not alike.
+    # The comparison is meaningful: hooks differ from each other.
     assert max(abs(a - b) for a, b in zip(ours["fp16_compress"], ours["power_sgd:rank=1,start=2"])) > 1e-3
 
 
@@ -69,7 +70,7 @@ def test_hooks_go_with_every_algorithm(rondo):
 
     expected = losses("engine", "bf16_compress")
     for algorithm in ALGORITHMS:
-        # Three numbers of 8 bits are added in another order.
+        # Three 8-bit numbers are added in another order.
         assert losses(algorithm, "bf16_compress") == pytest.approx(expected, rel=0.01), algorithm
 
 

@@ -1,4 +1,4 @@
-"""What all command lines have in common: ranges in plain words, missing paths, and nothing said twice."""
+"""Common behaviour of all command lines: readable ranges, missing paths, and no repeated messages."""
 import concurrent.futures
 import os
 import re
@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 NUMBER = re.compile(r"^\s*(?:-\w,)?--([a-z0-9-]+) (?:INT|UINT|FLOAT|N|X|SHARE|SEED)\b", re.M)
-# What a program needs before it looks at other flags.
+# Flags that a program needs before it checks others.
 COMMANDS = {
     "train": ["--data", "/etc/passwd", "--run-dir", "/nowhere/run"],
     "plan": ["--synthetic", "gpt:layers=2,dim=64", "--memory-limit", "1GiB", "--plan-time-limit", "1s"],
@@ -45,23 +45,23 @@ def test_ranges_are_said_in_words(rondo, flag, value, allowed):
     ["--freeze", "x%y"], ["--metrics", "x%y"], ["--keep-best", "x%y"], ["--activation-checkpointing", "x%y"],
     ["--set", "init-rename=x%y", "--init-from", "/etc/passwd"]], ids=lambda words: words[0] if words[0] != "--set" else words[1])
 def test_errors_of_the_library_name_the_flag(rondo, tmp_path, words):
-    """Names that only the model or the metrics can judge: the functions that do know no flags."""
+    """Names that only the model or the metrics can check: those functions do not know the flags."""
     (tmp_path / "text.txt").write_text("a text of some words. " * 40)
     result = rondo("train", "--data", "text.txt", "--model", "gpt-tiny", "--layers", 1, "--width", 32, "--heads", 4, "--seq-len", 16,
                    "--steps", 1, *words)
-    name = words[0] if words[0] != "--set" else words[1].split("=")[0]  # as a configuration file has it
+    name = words[0] if words[0] != "--set" else words[1].split("=")[0]  # the name in a configuration file
     assert result.returncode == 2 and f"{name} x%y: " in result.stderr, result.stderr
 
 
 def test_no_program_checks_numbers_or_paths_by_itself(repository):
-    """CLI11's own checks print 309 digits, and let nan through."""
+    """CLI11's own checks print 309 digits and accept nan."""
     found = [f"{path.relative_to(repository)}: {word}" for path in (repository / "apps").rglob("*.cpp")
              for word in re.findall(r"CLI::(?:Range|PositiveNumber|NonNegativeNumber|Number|Bound|Existing\w+)", path.read_text())]
     assert found == []
 
 
 def test_no_reader_of_json_passes_on_the_librarys_own_words(repository):
-    """json_problem() says them without the library's name and number; better is a reader that names the place."""
+    """json_problem() omits the library's name and number; readers should also name the position."""
     catch = re.compile(r"catch \(const (?:[\w:]*[jJ]son\w*::)\w+& (\w+)\) \{(.*?)\n\s*\}", re.DOTALL)
     found = [f"{path.relative_to(repository)}: {name}.what()"
              for folder in ("rondo", "apps") for path in sorted((repository / folder).rglob("*.cpp"))
@@ -121,7 +121,7 @@ def test_a_plan_does_not_slow_down_by_less_than_nothing(rondo):
 
 @pytest.fixture
 def program(tmp_path):
-    """program(script) is a file, so that what it says is not in the command line, which the report shows."""
+    """program(script) writes a file, so that its output is not part of the command line, which the report shows."""
 
     def write(script):
         path = tmp_path / "program"
@@ -153,19 +153,19 @@ def test_a_wrong_training_says_so_once(rondo, tmp_path):
 
 
 def test_rank_0_reports_an_error_however_late_it_comes_to_it(rondo, rondo_bin, tmp_path):
-    """The launcher stops it as soon as another rank has ended with the same error."""
+    """The launcher stops rank 0 as soon as another rank has ended with the same error."""
     (tmp_path / "text.txt").write_text("some text " * 200)
     result = rondo("run", "-n", 2, rondo_bin / "own_strategy", "--data", "text.txt", "--steps", 1, "--strategy", "slow_to_go")
     assert result.returncode == 2, result.stderr
     assert result.stderr.count("rank 1: slow_to_go is not for rank 1") == 1, result.stderr
 
 
-# A command with a remark behind several spaces, which a shell would take for arguments.
+# A command followed by several spaces and a remark, which a shell would pass as arguments.
 BARE_REMARK = re.compile(r"^ *(?:[A-Z_]+=\S+ )*(?:rondo|make|\./\S+|srun|mpirun)(?: \S+)*? {2,}(?!#)\w.*$", re.M)
 
 
 def test_a_copied_example_runs(repository, rondo):
-    """Remarks stand behind #, in help and in documents."""
+    """Remarks in help and documents follow a #."""
     helps = {name: rondo(*name, "--help").stdout for name in
              [(), *((name,) for name in "run train evaluate predict export tokenize profile report plan simulate checkpoint doctor top new".split()),
               *(("bench", name) for name in "collectives step checkpoint".split()),

@@ -1,4 +1,5 @@
-"""Configuration files of `rondo train`: TOML and JSON, --set, --print-config, --dry-run, and what is refused by file and line."""
+"""Configuration files of `rondo train`: TOML and JSON, --set, --print-config, --dry-run, and errors with file and
+line."""
 import json
 import re
 
@@ -26,7 +27,7 @@ progress = "off"
 
 @pytest.fixture
 def config(tmp_path, text):
-    """config(lines) writes run.toml with the data set, a small model in it, and those lines."""
+    """config(lines) writes run.toml with the data set, a small model and those lines."""
 
     def write(lines="", name="run.toml"):
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""What every integration test may ask for: the repository, the built programs, and a way to run them."""
+"""Fixtures of all integration tests: the repository, the built programs, and ways to run them."""
 import fcntl
 import os
 import pathlib
@@ -14,8 +14,9 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
 def handle_ignored_signals():
-    """Makes programs that tests start take every signal, also where this process was started with some ignored (nohup, a shell's
-    background job): exec() passes on an ignored signal, but resets one with a handler to its default."""
+    """Makes programs that tests start receive every signal, even if this process was started with some ignored (nohup,
+    a shell's background job). exec() passes on an ignored signal, but resets a signal with a handler to its default
+    action."""
     for number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
@@ -31,13 +32,13 @@ def repository():
 
 @pytest.fixture(scope="session")
 def rondo_bin():
-    """Folder of the built programs: RONDO_BIN, else the release build's."""
+    """Returns the folder of the built programs: RONDO_BIN, else the release build's."""
     return pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve()
 
 
 @pytest.fixture(scope="session")
 def installed(rondo_bin, tmp_path_factory):
-    """The build under test, installed once for all tests."""
+    """Installs the build under test once for all tests."""
     prefix = tmp_path_factory.mktemp("installed")
     must("cmake", "--install", rondo_bin.parent, "--prefix", prefix)
     return prefix
@@ -45,7 +46,7 @@ def installed(rondo_bin, tmp_path_factory):
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a command in an empty folder, with its output captured; it is killed after `timeout` seconds."""
+    """Runs a command in an empty folder and captures its output; kills it after `timeout` seconds."""
 
     def run_command(*command, timeout=120, **options):
         options.setdefault("cwd", tmp_path)
@@ -62,10 +63,10 @@ def scratch(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def matmul_measurements(rondo_bin, tmp_path_factory):
-    """The file that says which matrix kernels are used. They are measured before the first test, so that no two runs which a
-    test compares differ in them, and once for all processes that run tests."""
+    """Returns the file that selects the matrix kernels. They are measured once, before the first test and for all test
+    processes, so that runs which a test compares have the same kernels."""
     base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # one of several that run tests at the same time
+    if "PYTEST_XDIST_WORKER" in os.environ:  # one of several parallel test processes
         base = base.parent
     path = base / "matmul.json"
     with open(base / "matmul.lock", "w", encoding="utf-8") as lock:
@@ -78,8 +79,8 @@ def matmul_measurements(rondo_bin, tmp_path_factory):
 
 @pytest.fixture
 def clean_environment(scratch, matmul_measurements):
-    """The test's own environment without what a launcher may have set, and with an own TMPDIR. Matrix kernels are measured
-    once in a test run, and not for the user."""
+    """Returns this process's environment without a launcher's variables, with a separate TMPDIR. Matrix kernels are
+    measured once per test run, and not in the user's cache."""
     dropped = ("PET_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "RONDO_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     for variable in TORCHRUN_VARIABLES + ["OMP_NUM_THREADS"]:
@@ -91,7 +92,7 @@ def clean_environment(scratch, matmul_measurements):
 
 @pytest.fixture
 def plugin_environment(rondo_bin, clean_environment):
-    """With rondo_torch of this build on Python's path."""
+    """Returns an environment with this build's rondo_torch on Python's path."""
     package = rondo_bin.resolve().parent / "python"
     assert list(package.glob("rondo_torch/native*.so")), f"rondo_torch is not built in {package}"
     return clean_environment | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -99,8 +100,8 @@ def plugin_environment(rondo_bin, clean_environment):
 
 @pytest.fixture
 def python_ranks(plugin_environment, tmp_path):
-    """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process, output, errors) of
-    each; all are killed after `timeout` seconds."""
+    """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process,
+    output, errors) of each; all are killed after `timeout` seconds."""
 
     def run_ranks(program, size, timeout=180, env=None):
         ranks = [subprocess.Popen([sys.executable, program, f"file://{tmp_path}/store", str(rank), str(size)], text=True,

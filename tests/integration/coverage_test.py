@@ -1,4 +1,4 @@
-"""scripts/coverage.py: lines that ran, by layer, from what gcov counted."""
+"""scripts/coverage.py: executed lines by layer, from gcov's counters."""
 import shutil
 
 import pytest
@@ -20,7 +20,7 @@ def test_lines_that_ran_are_counted_by_layer(run, repository, tmp_path):
     result = run(tmp_path / "scripts/coverage.py", tmp_path / "build")
     assert result.returncode == 0, result.stderr
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()[1:]}
-    # Of half() all but one line ran, in one of two programs' parts; of never() nothing.
+    # half() ran except for one line, in one of two programs; never() did not run.
     assert rows == {"rondo/base": ["4", "3", "75.0%"], "apps/tool": ["4", "2", "50.0%"], "total": ["8", "5", "62.5%"]}
     missed = (tmp_path / "build/coverage.txt").read_text().splitlines()
     assert missed == ["apps/tool/other.cpp: 2 of 2 lines: 2 3", "rondo/base/half.h: 1 of 4 lines: 3"]

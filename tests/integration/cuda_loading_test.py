@@ -1,5 +1,5 @@
-"""When programs load libtorch's CUDA library: only where a device is asked for and the driver has a card. The library and the driver
-are small ones made here, so that neither a card nor a CUDA build is needed."""
+"""Loading of libtorch's CUDA library: only if a device is requested and the driver has a GPU. Both the library and the
+driver are small fakes, so that neither a GPU nor a CUDA build is needed."""
 import subprocess
 
 import pytest
@@ -23,7 +23,7 @@ def library(path, source, *flags):
 
 @pytest.fixture
 def torch(rondo_bin, tmp_path):
-    """The libtorch of the build by links, with a CUDA library."""
+    """Links to the build's libtorch, with an additional CUDA library."""
     folder = tmp_path / "torch"
     (folder / "lib").mkdir(parents=True)
     real = cached(rondo_bin, "FIND_PACKAGE_MESSAGE_DETAILS_Libtorch").split("]")[0].strip("[")
@@ -64,7 +64,7 @@ def test_without_a_card_it_is_not_loaded(train):
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_with_a_card_it_is_loaded(train, device):
-    """It brings no devices, as one of another libtorch would."""
+    """The library provides no devices, like one of another libtorch."""
     result = train(device, cards=2)
     assert result.returncode == 2 and result.stderr.count(LOADED) == 1, result.stderr
     assert f"--device {device}" in result.stderr and "libtorch_cuda.so was loaded and brings no CUDA devices" in result.stderr

@@ -1,4 +1,4 @@
-"""Files of tokens, folders and tar files of images, mixtures: from files to a training that goes on where it stopped."""
+"""Files of tokens, folders and tar files of images, mixtures: from files to a resumed training."""
 import io
 import json
 import math
@@ -64,7 +64,7 @@ def test_texts_are_tokenized_as_hugging_face_does_and_trained_on(rondo, tmp_path
     assert (said["documents"], said["vocabulary"], said["end_of_document"]) == (3, tokenizer.get_vocab_size(), end)
     assert len(said["shards"]) > 1 and all(shard["tokens"] <= 500 for shard in said["shards"])
 
-    # What is read from the files is what is read from the text itself.
+    # The tokens in the files equal those of the text itself.
     (tmp_path / "one.txt").write_text(texts[0])
     done(rondo("tokenize", "one.txt", "-o", "one", "--tokenizer", "tokenizer.json", "--eos-token", "none"))
     done(rondo("train", *GPT, "--data", "one", "--steps", 4, "--run-dir", "a", "--log-every", 1))
@@ -76,7 +76,7 @@ def test_texts_are_tokenized_as_hugging_face_does_and_trained_on(rondo, tmp_path
 
 
 def test_qwen2s_normalizer_is_that_of_hugging_face(rondo, tmp_path):
-    """Characters with marks in any order, of any script: all that decompose, and texts of them drawn at random."""
+    """Characters with marks in any order, of any script: all that decompose, and random texts of them."""
     generator = random.Random(11)
     marks = [chr(point) for point in range(0x300, 0x1E950) if unicodedata.combining(chr(point))]
     others = [chr(point) for point in range(0xC0, 0x2FA1E) if unicodedata.decomposition(chr(point))]
@@ -128,11 +128,12 @@ def test_a_mixture_goes_on_in_another_world_where_it_stopped(rondo, tmp_path):
     mixed = ["train", *GPT[:-2], "--data", "a.txt,b.txt", "--data-weights", "0.7,0.3", "--validation-fraction", 0.1, "--log-every", 1]
     done(rondo(*mixed, "--global-batch-size", 12, "--nproc-per-node", 2, "--steps", 12, "--run-dir", "whole"))
     done(rondo(*mixed, "--global-batch-size", 12, "--nproc-per-node", 2, "--steps", 5, "--run-dir", "parts"))
-    # On three ranks with the same global batch it is the same training.
+    # On three ranks with the same global batch the training is the same.
     done(rondo("train", "--run-dir", "parts", "--resume", "--steps", 12, "--nproc-per-node", 3))
     whole, parts = losses(tmp_path / "whole"), losses(tmp_path / "parts")
     assert whole.keys() == parts.keys() and all(parts[step] == pytest.approx(whole[step], rel=1e-4) for step in whole)
-    # A global batch that does not divide what is done: the rest of the epoch is cut anew, to the epoch's end.
+    # A global batch that does not divide the samples so far: the rest of the epoch is divided again, up to the epoch's
+    # end.
     done(rondo("train", "--run-dir", "parts", "--resume", "--nproc-per-node", 3, "--global-batch-size", 21, "--epochs", 1, "--json",
                "end.json"))
     sizes = [(tmp_path / name).stat().st_size for name in ("a.txt", "b.txt")]
@@ -199,7 +200,7 @@ def test_tar_shards_train_on_two_ranks_and_go_on(rondo, images, tmp_path):
 
 @pytest.mark.parametrize("form", ["gnu", "pax", "ustar"])
 def test_archives_of_tar_itself_lose_no_sample(rondo, run, images, tmp_path, form):
-    """Hard and symbolic links, capital letters, files of a Mac: every member is in a sample, or is named."""
+    """Hard and symbolic links, capital letters, files of a Mac: every member is either in a sample or named."""
     folder = tmp_path / "files"
     folder.mkdir()
     for i in range(6):
@@ -227,9 +228,11 @@ def test_workers_read_files_of_their_own(rondo, tmp_path):
     words_of = ["train", "--data", "tables", "--model", "mlp", "--batch-size", 4, "--validation-fraction", 0, "--progress", "off", "--log-every", 1,
                 "--input-sharding", "file"]
     done(rondo(*words_of, "--nproc-per-node", 2, "--epochs", 1, "--run-dir", "whole"))
-    # The first and the third file have 58 rows together, the second 50: the first worker takes 15 batches. By sample it would be 14.
+    # The first and the third file have 58 rows together, the second 50: the first worker takes 15 batches. Divided by
+    # sample it would be 14.
     assert len(losses(tmp_path / "whole")) == 15
-    # What is left of an epoch is read once by other readers: of 108 rows 3 workers have read 5 batches of 4 each, and 48 are 12 batches.
+    # Other readers read the rest of an epoch once: 3 workers have read 5 batches of 4 rows each of 108 rows; the other
+    # 48 are 12 batches.
     done(rondo(*words_of, "--nproc-per-node", 3, "--steps", 5, "--run-dir", "parts"))
     done(rondo("train", "--run-dir", "parts", "--resume", "--nproc-per-node", 1, "--epochs", 1))
     assert len(losses(tmp_path / "parts")) == 5 + 12
@@ -238,7 +241,7 @@ def test_workers_read_files_of_their_own(rondo, tmp_path):
 
 
 def test_one_process_and_two_train_on_the_same_batches(rondo, tmp_path):
-    """By default, also where files divide evenly among the processes."""
+    """This is the default, even if files divide evenly among the processes."""
     (tmp_path / "tables").mkdir()
     for part in range(2):
         rows = "".join(f"{i},{(-1) ** part * i},{(i + part) % 2}\n" for i in range(40))

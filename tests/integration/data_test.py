@@ -1,4 +1,4 @@
-"""Data: what the C++ tests compare with is what the installed PyTorch gives."""
+"""Reference data of the C++ tests equals that of the installed PyTorch."""
 import pathlib
 import sys
 

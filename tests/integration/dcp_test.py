@@ -1,4 +1,4 @@
-"""Distributed checkpoints of PyTorch, through the documented script: what two ranks wrote in parts is read as one model."""
+"""PyTorch's distributed checkpoints, through the documented script: parts of two ranks become one model."""
 import json
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ from safetensors_files import read_safetensors
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "python" / "dcp_to_rondo.py"
-# Two ranks, each with half of the rows of a weight.
+# Two ranks, each with half of a weight's rows.
 WRITER = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 sys.path.append(sys.argv[4])

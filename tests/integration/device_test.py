@@ -1,4 +1,4 @@
-"""Devices and engines that are not here, as a user meets them: each is one error, with exit code 2, before anything is trained."""
+"""Missing devices and engines as a user meets them: each is one error with exit code 2, before any training."""
 import json
 
 import pytest
@@ -48,7 +48,7 @@ def test_a_device_or_engine_that_is_not_here_is_refused(train, tmp_path, flags, 
 
 def test_a_build_without_nccl_says_what_it_takes(train):
     result = train("--backend", "nccl")
-    if "no GPU" not in result.stderr:  # what a build with NCCL says
+    if "no GPU" not in result.stderr:  # a build with NCCL has this message
         refused(result, "no NCCL", "libtorch with CUDA", "headers")
 
 
@@ -62,7 +62,7 @@ def test_other_programs_take_the_same_names(train, rondo, table, tmp_path):
 
 
 def test_an_archive_of_a_device_that_is_not_here_is_read(rondo, train, tmp_path):
-    """torch.save writes the device of each tensor; what matters are its numbers."""
+    """torch.save writes the device of each tensor; only the values matter."""
     torch.serialization.register_package(0, lambda storage: "cuda:3", lambda storage, location: None)
     try:
         module = torch.nn.Linear(3, 2)
@@ -78,7 +78,7 @@ def test_an_archive_of_a_device_that_is_not_here_is_read(rondo, train, tmp_path)
 
 
 def test_a_run_of_a_device_that_is_not_here_goes_on_where_the_flag_names_another(train, tmp_path):
-    """The run directory keeps --device, as every flag."""
+    """The run directory stores --device, as every flag."""
     assert train("--checkpoint-every", 1).returncode == 0
     configuration = tmp_path / "run" / "config.json"
     flags = json.loads(configuration.read_text())

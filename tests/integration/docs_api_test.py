@@ -1,4 +1,4 @@
-"""The reference of the public headers: whatever a program may use has a comment."""
+"""The reference of the public headers: everything that a program may use has a comment."""
 import os
 import re
 import shutil
@@ -8,7 +8,7 @@ import pytest
 from public_headers_test import public_headers
 
 COMMENT = "// Twice the number.\n"
-# A header whose type has a comment, with place for one above its function and its enumeration.
+# A header whose type has a comment, with placeholders for one above its function and its enumeration.
 HEADER = """#pragma once
 
 namespace rondo::{space} {{
@@ -28,7 +28,7 @@ struct Number {{
 }}  // namespace rondo::{space}
 """
 
-# What four of its members lack, others need not have: what a base class has said, and what is not public.
+# Four of its members lack comments; the others need none: overrides, and members that are not public.
 CLASS = """class Number final : public Value {
  public:
   Number() = default_of<Number>();
@@ -65,8 +65,8 @@ def without_details(text):
 
 
 def bare_declarations(text):
-    """The first line of each declaration of a namespace that has no comment. By the layout of clang-format: these lines alone
-    are not indented."""
+    """Returns the first line of each declaration in a namespace without a comment. Relies on clang-format's layout:
+    only these lines are not indented."""
     begins = re.compile(r"(?!\s|[}#]|//|namespace )")
     needs_none = re.compile(r"(class|struct|enum class) \w+;$|TORCH_MODULE\(|.*[;}]\s+// ")
     found, before = [], ""
@@ -78,13 +78,13 @@ def bare_declarations(text):
 
 
 def bare_members(text):
-    """The same of what classes and enumerations have that a program may use. By the layout of clang-format: a member begins
-    two columns behind its class, what goes on is further in, `public:` is one column behind."""
+    """Returns public members of classes and enumerations without a comment. Relies on clang-format's layout: a member
+    is indented by two columns relative to its class, its continuation lines by more, `public:` by one."""
     head = re.compile(r"(class|struct|enum class|enum)\b[^;(]*\{$")
     label = re.compile(r"(public|protected|private):")
     needs_none = re.compile(r"using .*::|friend |(virtual )?~|(class|struct|enum class) \w+;$")
     found, scopes, before, lines = [], [], "", without_details(text).splitlines()
-    # A scope: the column of its members, and whether those are public.
+    # A scope: the column of its members, and whether they are public.
     for number, line in enumerate(lines):
         words, column = line.strip(), len(line) - len(line.lstrip())
         if words:
@@ -97,7 +97,7 @@ def bare_members(text):
             end = number
             while not re.search(r"[;{}]( *//.*)?$", lines[end]) and len(lines[end + 1]) - len(lines[end + 1].lstrip()) > column:
                 end += 1
-            # A comment stands above, behind the last line, or between a template's parameters and the rest.
+            # A comment is above, after the last line, or between a template's parameters and the rest.
             above = [before.strip()] + [lines[number + 1].strip()] * words.startswith("template <")
             if not any(each.startswith(("//", "template <")) for each in above) and "  // " not in lines[end] and not needs_none.match(words) \
                     and not re.search(r"\boverride\b|= (delete|default)\b", " ".join(lines[number:end + 1])):
@@ -121,13 +121,13 @@ def test_the_check_sees_what_has_none():
     assert bare_members(header("one")) == []
     assert bare_members(header("one", behind="")) == ["int value = 0;"]
     assert bare_members(CLASS) == ["Number() = default_of<Number>();", "void grow(int by,", "odd,", "int zero() const {"]
-    # The comment above belongs to the one above.
+    # The comment above belongs to the previous declaration.
     assert bare_declarations(header("one", function=f"{COMMENT}int half(int number);\n")) == ["int twice(int number);"]
 
 
 @pytest.fixture
 def tree(repository, tmp_path):
-    """A project with the scripts and two public headers, whose documentation scripts/docs_api.sh writes."""
+    """A project with the scripts and two public headers, for scripts/docs_api.sh."""
     root = tmp_path / "project"
     shutil.copytree(repository / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     for folder in ("docs", "rondo/base", "rondo/extend"):
@@ -149,7 +149,7 @@ def write_reference(root, **variables):
 
 
 def test_doxygen_is_told_of_each_namespace_and_header(tree):
-    """With a stand-in for Doxygen, which may not be installed."""
+    """Uses a fake Doxygen, because Doxygen may not be installed."""
     programs = tree / "bin"
     programs.mkdir()
     (programs / "doxygen").write_text("#!/bin/sh\ntest -f \"$1\"\n")

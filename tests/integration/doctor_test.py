@@ -1,4 +1,4 @@
-"""rondo doctor: what it finds, what it says is missing, and that it runs where libtorch does not."""
+"""rondo doctor: its findings, its remedies, and that it runs without libtorch."""
 import json
 import os
 import re
@@ -126,7 +126,7 @@ def library(path, source):
 
 
 def test_lists_cards_and_the_version_of_nccl(rondo, tmp_path):
-    """The driver's and NCCL's libraries are small ones made here, so that no card is needed."""
+    """The driver's and NCCL's libraries are small fakes, so that no GPU is needed."""
     library(tmp_path / "driver" / "libnvidia-ml.so.1", MANAGEMENT_LIBRARY)
     torch = tmp_path / "site-packages" / "torch"
     library(tmp_path / "site-packages" / "nvidia" / "nccl" / "lib" / "libnccl.so.2", NCCL_LIBRARY)

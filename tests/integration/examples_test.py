@@ -23,7 +23,7 @@ print(torch.nn.functional.mse_loss(model(inputs), inputs.abs().sum(1, keepdim=Tr
 
 @pytest.fixture
 def example(rondo, rondo_bin):
-    """example(name, *words, ranks=2) runs it under the launcher and gives its standard output."""
+    """example(name, *words, ranks=2) runs it under the launcher and returns its standard output."""
 
     def run_example(name, *words, ranks=2):
         program = rondo_bin / "examples" / name
@@ -35,7 +35,7 @@ def example(rondo, rondo_bin):
 
 
 def numbers(output, word):
-    """The numbers that follow `word` in the output."""
+    """Returns the numbers after `word` in the output."""
     return [float(value) for value in re.findall(rf"{word} ([-\d.e+]+)", output)]
 
 
@@ -71,7 +71,7 @@ def test_mesh(example, strategy, ranks):
     output = example("mesh", strategy, ranks=ranks)
     assert numbers(output, "loss")[-1] < 1
     places = sorted(tuple(map(int, place)) for place in re.findall(r"rank (\d) is stage (\d) of replica (\d)", output))
-    # Ranks with the same stage are neighbours: `data` comes after `pipeline`.
+    # Ranks with the same stage are adjacent: `data` comes after `pipeline`.
     assert places == [(rank, *divmod(rank, 2)) for rank in range(4)][:ranks], output
 
 
@@ -82,7 +82,7 @@ def test_experts(example, ranks):
 
 
 def test_code_in_the_guides_is_that_of_examples(repository):
-    """What a guide shows side by side with another framework's code is built and run: it stands in an example, line by line."""
+    """A guide's C++ code must occur in an example, line by line, so that it is built and run."""
     def lines(text):
         return [line.strip() for line in text.splitlines() if line.strip()]
 
@@ -120,7 +120,7 @@ def test_tensor(example):
     output = example("tensor")
     losses = numbers(output, "loss")
     assert losses[-1] < 0.5 < losses[0]
-    # Both layers are divided, the head and the biases of the second products are not.
+    # Both layers are divided; the head and the biases of the second products are not.
     assert numbers(output, "parameters") == [2 * (64 * 256 + 128 + 64) + 65] * 2
     assert numbers(example("tensor", ranks=1), "loss")[-1] == pytest.approx(losses[-1], rel=1e-3)
 
@@ -168,7 +168,7 @@ def test_a_coordinator_and_a_worker_that_fails(rondo, rondo_bin):
 
 
 def test_workers_end_with_their_coordinator(rondo, rondo_bin):
-    """One that comes when it has ended, too."""
+    """Also a worker that starts after its end."""
     done = coordinated(rondo, rondo_bin, 3, "[ $RANK = 2 ] && exec sleep 600;")
     assert done.returncode == 0 and len(numbers(done.stdout, "loss")) == 4, done.stdout + done.stderr
 
@@ -244,7 +244,7 @@ def test_recommendation(example):
     output = example("recommendation")
     assert numbers(output, "auc")[-1] > 0.95
     rows, = numbers(output, "in the last gradient")
-    assert 0 < rows <= 512  # of both ranks' batches
+    assert 0 < rows <= 512  # of both ranks' batches together
 
 
 def test_cartpole(example):
@@ -258,7 +258,7 @@ def test_image_to_text(example):
 
 @pytest.mark.parametrize("layers", [18, 50])
 def test_resnet(example, tmp_path, layers):
-    """Two kinds of pictures: bright above, or bright below."""
+    """Two classes of images: bright at the top, or bright at the bottom."""
     from PIL import Image
     source = random.Random(1)
     for kind in ("above", "below"):
@@ -278,7 +278,7 @@ def test_resnet_of_other_layers(run, rondo_bin, tmp_path):
 
 
 def write_bands(folder, part, count, source):
-    """Images of 28 x 28 as MNIST's files have them: noise with a bright band of rows, which says the class."""
+    """Writes images of 28 x 28 in MNIST's format: noise with a bright band of rows, which determines the class."""
     labels = bytes(i % 10 for i in range(count))
     noise = [bytes(source.choices(range(100), k=28 * 28)) for _ in labels]
     images = [image[:28 * (2 * label + 4)] + bytes([220] * 28 * 2) + image[28 * (2 * label + 6):]
@@ -291,7 +291,7 @@ def write_bands(folder, part, count, source):
 def test_idx_classification(example, tmp_path, ranks):
     source = random.Random(1)
     write_bands(tmp_path, "train", 800, source)
-    write_bands(tmp_path, "t10k", 101, source)  # does not divide evenly
+    write_bands(tmp_path, "t10k", 101, source)  # not divisible by the ranks
     output = example("idx_classification", tmp_path, ranks=ranks)
     accuracies = numbers(output, "accuracy")
     assert len(accuracies) == 3 and accuracies[-1] > 0.9

@@ -1,4 +1,4 @@
-"""`rondo train --experts`: a gpt with experts over a mesh, from outside."""
+"""`rondo train --experts`: a gpt with experts over a mesh, as a user runs it."""
 import json
 import re
 
@@ -33,7 +33,7 @@ def validation(run):
 def test_a_mesh_with_experts_trains_as_one_process_and_goes_on_as_another(train, rondo, tmp_path):
     flags = [*EXPERTS, "--set", "capacity-factor=1", "--max-grad-norm", 1]
     train(*flags, "--steps", 8, run_dir="one", ranks=1).check_returncode()
-    # Spread over two ranks, then over four of which two have copies or divide sequences, then on one again.
+    # Spread over two ranks, then over four (two with copies, or divided sequences), then on one again.
     train(*flags, "--mesh", "expert=2", "--steps", 4).check_returncode()
     train("--resume", "--mesh", "data=2,expert=2", "--steps", 6, ranks=4).check_returncode()
     train("--resume", "--mesh", "context=2,expert=2", "--steps", 7, ranks=4).check_returncode()
@@ -44,7 +44,7 @@ def test_a_mesh_with_experts_trains_as_one_process_and_goes_on_as_another(train,
         one = [row[key] for row in rows(tmp_path / "one") if key in row and row["rank"] == 0]
         mesh = [row[key] for row in rows(tmp_path / "run") if key in row and row["rank"] == 0]
         assert mesh == pytest.approx(one, rel=1e-4) and len(one) == 8, key
-    # Two layers, two experts a token, eight samples of 32 tokens.
+    # Two layers, two experts per token, eight samples of 32 tokens.
     assert rows(tmp_path / "run")[0]["routed_tokens"] == 2 * 2 * 8 * 32
     assert rows(tmp_path / "run")[0]["dropped_tokens"] > 0
     rondo("report", tmp_path / "run").check_returncode()

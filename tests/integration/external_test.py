@@ -1,6 +1,6 @@
-"""examples/external, a project of somebody else's, builds against rondo in both ways, and its programs run.
+"""examples/external, a separate project, builds against rondo in both ways, and its programs run.
 
-The builds are kept in build/external-*, so that a later run only checks that nothing is out of date.
+The builds are kept in build/external-*, so that a later run only checks that nothing is outdated.
 """
 import importlib.util
 import os
@@ -14,25 +14,25 @@ from building import cached, must, without_launcher
 
 pytestmark = pytest.mark.alone
 
-# Also what compiles all of rondo once more (make nightly STEPS=external).
+# Includes tests that compile all of rondo again (make nightly STEPS=external).
 WHOLE = os.environ.get("RONDO_EXTERNAL") == "all"
 
 
 @pytest.fixture(scope="module")
 def libtorch(rondo_bin):
-    """The libtorch that the build under test uses, so that the foreign one takes the same."""
+    """Returns the libtorch of the build under test, for use by the separate project."""
     return cached(rondo_bin, "LIBTORCH")
 
 
 def launcher(rondo_bin):
-    """What the build under test has before the compiler, as ccache: a second build of the same sources takes seconds."""
+    """Returns the build's compiler launcher, such as ccache: a second build of the same sources takes seconds."""
     words = cached(rondo_bin, "RONDO_COMPILER_LAUNCHER")
     return [f"-DCMAKE_CXX_COMPILER_LAUNCHER={words}"] if words else []
 
 
 def configure_and_build(repository, rondo_bin, way, *definitions, targets=("all",)):
     folder = rondo_bin.parent.parent / f"external-{way}"
-    # What an earlier run found is of an installation that may be gone.
+    # A previous run may have cached an installation that no longer exists.
     must("cmake", "-Urondo_DIR", "-S", repository / "examples" / "external", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
          *definitions)
     must("cmake", "--build", folder, "--target", *targets, timeout=2400)
@@ -46,14 +46,14 @@ def check_who(folder):
 
 
 def check_two_ranks(*command):
-    """Two ranks that end with the same weights, to the last bit."""
+    """Checks that two ranks end with bitwise equal weights."""
     lines = [line for line in must(*command, env=without_launcher()).splitlines() if "sum of weights" in line]
     assert len(lines) == 2
     assert len({line.split("sum of weights ")[1] for line in lines}) == 1
 
 
 def check_train(folder, rondo):
-    """On one process, and on two under every launcher that is here."""
+    """Runs on one process, and on two under every available launcher."""
     alone = must(folder / "train", env=without_launcher()).splitlines()
     assert "step 200 loss" in alone[-2] and alone[-1].startswith("rank 0 of 1")
     check_two_ranks(rondo, "run", "-n", "2", folder / "train")
@@ -65,7 +65,7 @@ def check_train(folder, rondo):
 
 
 def check_extend(folder, rondo):
-    """One of each thing that can be added is used."""
+    """Checks that each extension is used."""
     out = must(rondo, "run", "-n", "2", folder / "extend", env=without_launcher())
     assert "engine: communicator 'world'" in out
     assert "algorithm: sum 3" in out      # 1 and 2
@@ -84,7 +84,7 @@ def test_find_package_after_install(repository, rondo_bin, installed, libtorch):
 
 
 def test_installed_examples_build(rondo_bin, installed, libtorch):
-    """As examples/README.md says; one of them, since each takes as long as libtorch's headers."""
+    """As examples/README.md says, for a single example, since each takes the compile time of libtorch's headers."""
     folder = rondo_bin.parent.parent / "external-examples"
     must("cmake", "-S", installed / "share" / "rondo" / "examples", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
          "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG", f"-DCMAKE_PREFIX_PATH={installed}", *([f"-DLIBTORCH={libtorch}"] if libtorch else []),
@@ -94,8 +94,8 @@ def test_installed_examples_build(rondo_bin, installed, libtorch):
 
 
 def test_add_subdirectory(repository, rondo_bin, libtorch):
-    """All is configured. What is on libtorch is compiled once more by the nightly run only, which takes minutes."""
-    # Whether it builds and runs does not depend on the optimiser, which takes most of the time.
+    """Configures everything. Only the nightly run compiles the sources that use libtorch again, which takes minutes."""
+    # The result does not depend on the optimiser, which takes most of the time.
     folder = configure_and_build(repository, rondo_bin, "subdirectory", f"-DRONDO_SOURCE={repository}",
                                  f"-DLIBTORCH={libtorch}", "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG", *launcher(rondo_bin),
                                  targets=["all"] if WHOLE else ["who"])
@@ -114,7 +114,7 @@ def test_the_core_needs_no_libtorch(installed, tmp_path):
 
 
 def test_the_readme_shows_the_example(repository):
-    """The C++ of the README is part of a program that the tests above build and run."""
+    """The README's C++ code must be part of a program that the tests above build and run."""
     readme = (repository / "README.md").read_text()
     shown = readme.split("```cpp\n")[1].split("```")[0]
     program = (repository / "examples/external/train.cpp").read_text()

@@ -1,4 +1,4 @@
-"""What `rondo plan --fsdp2` writes, applied by PyTorch: the losses of plain FSDP2, and memory as the plan says."""
+"""The output of `rondo plan --fsdp2`, applied by PyTorch: the losses of plain FSDP2, and the planned memory."""
 import json
 import pathlib
 import subprocess
@@ -15,7 +15,7 @@ LINK = {"ranks": 2, "collectives": {name: [[4096, 0.001], [4 * MIB, 0.03]]
 
 @pytest.fixture
 def plan(rondo, tmp_path):
-    """The plan for a limit in FSDP2's terms: its file."""
+    """Returns the file of the plan for a limit in FSDP2's terms."""
 
     def make(name, limit):
         profile = {"format": "rondo-profile-1", "model": "blocks", "link": LINK,
@@ -30,7 +30,7 @@ def plan(rondo, tmp_path):
 
 
 def test_a_plan_trains_with_pytorch(plan, clean_environment, tmp_path):
-    # What is kept at all, and the smallest limit that any plan fits.
+    # A roomy limit, and about the smallest feasible one.
     files = [plan("roomy.json", "64MiB"), plan("tight.json", "28MiB")]
     result = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",

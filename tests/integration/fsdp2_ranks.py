@@ -1,6 +1,6 @@
-"""One rank of PyTorch's FSDP2 that follows the JSON of `rondo plan --fsdp2` (torchrun starts it):
-fsdp2_ranks.py OUT PLAN..., each trained by itself, PLAN 'plain' for fully_shard without more. Rank 0 writes losses and
-peak memory of each."""
+"""One rank of PyTorch's FSDP2 that follows the JSON of `rondo plan --fsdp2`, started by torchrun as fsdp2_ranks.py OUT
+PLAN... Each PLAN is trained separately; 'plain' is fully_shard without a plan. Rank 0 writes losses and peak memory of
+each."""
 import json
 import pathlib
 import sys
@@ -44,7 +44,7 @@ def shard_as_planned(model, plan):
     named = dict(model.named_modules())
     modules = {unit["name"]: model if unit["name"] == "root" else named[unit["name"]] for unit in plan["units"]}
     apply_activation_checkpointing(model, check_fn=lambda module: any(module is modules[name] for name in checkpointed))
-    # From the inside out: the root takes what no unit holds.
+    # From the inside out: the root takes everything outside units.
     for unit in sorted(plan["units"], key=lambda unit: unit["name"] == "root"):
         fully_shard(modules[unit["name"]], reshard_after_forward=unit["reshard_after_forward"])
     for unit in plan["units"]:

@@ -1,4 +1,5 @@
-"""How many functions a gradient passes between autograd and the engine, built without inlining, and that docs/architecture.md lists them."""
+"""The number of functions between autograd and the engine that handle a gradient, built without inlining, and their
+list in docs/architecture.md."""
 import os
 import re
 import shlex
@@ -12,7 +13,8 @@ MOST = 9
 
 
 def test_a_gradient_passes_few_functions(repository, rondo_bin, tmp_path):
-    """Compiles the folders on the way anew, in one file, and links them before the library that has them with inlining."""
+    """Compiles the involved folders again, in one file, and links them before the library that has them with
+    inlining."""
     build = rondo_bin.parent
     commands = subprocess.run(["ninja", "-C", str(build), "-t", "commands", "parallel_test"], capture_output=True, text=True, check=True).stdout
     lines = [line for line in commands.splitlines() if "parallel_test" in line]

@@ -1,4 +1,5 @@
-"""`--strategy grouped` from outside: synchronous inside a group, asynchronous between groups, and what ends with what."""
+"""`--strategy grouped` as a user runs it: synchronous inside a group, asynchronous between groups, and which processes
+end together."""
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ def flags(table, tmp_path):  # noqa: F811
 
 
 def losses(run, worker=0):
-    """Of the first rank of a group: each rank has rows of its own."""
+    """Returns the losses of a group's first rank: each rank has its own rows."""
     path = run / ("metrics.jsonl" if worker == 0 else f"metrics.worker-{worker}.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [row["loss"] for row in rows if row["rank"] == 0 and "loss" in row]
@@ -41,7 +42,7 @@ def test_two_groups_of_two_train_at_one_server(rondo, flags, tmp_path):
 
 
 def test_a_group_alone_computes_as_ddp(rondo, flags, tmp_path):
-    """The order of the samples, unequal last batches and the optimizer are those of ddp on as many ranks."""
+    """The order of the samples, unequal last batches and the optimizer equal those of ddp on as many ranks."""
     runs = {}
     for name, how in (("ddp", ["--strategy", "ddp", "--nproc-per-node", 2]), ("grouped", grouped(2, 1))):
         done = rondo("train", *flags, *how, "--run-dir", tmp_path / name, "--steps", 40, "--max-grad-norm", 0.5, "--gradient-accumulation-steps", 2,
@@ -74,7 +75,7 @@ def test_a_resumed_run_goes_on(rondo, flags, tmp_path):
 
 
 def test_a_killed_rank_ends_its_group_and_no_other(rondo, flags, tmp_path):
-    steps = 3000  # so many that the kill comes before the last one
+    steps = 3000  # enough that the kill precedes the last one
     process = rondo.start("train", *flags, *grouped(4, 2), "--steps", steps)
     victim = wait_until(lambda: tasks(process.pid).get(("worker", 3)), "the rank has started")
     metrics = tmp_path / "run" / "metrics.worker-1.jsonl"

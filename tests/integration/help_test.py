@@ -1,4 +1,4 @@
-"""--help, --help-all and --version of every program and subcommand, in one format."""
+"""--help, --help-all and --version of every program and subcommand have one format."""
 import re
 
 import pytest
@@ -38,7 +38,7 @@ def test_every_command_answers_in_one_format(rondo, version, words):
         assert usages and usages[0].startswith("Usage: rondo " + " ".join(words)), usages
         before = text.partition("Examples:")[0].partition("More:")[0]
         assert not re.search(r":POSITIVE|:NONNEGATIVE|--[\w-]+ (?:U?INT|FLOAT)\b|in \[-?\d|Env:|OPTIONS:", before), before
-        # A flag, a type, a default; then the text, which begins in one column.
+        # A flag, a type, a default; then the text, which begins in a fixed column.
         for line in before.splitlines():
             if line.startswith("  -"):
                 assert re.match(r"  -[^ ]*( [^ ]+)*(  .*)?$", line), line

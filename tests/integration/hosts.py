@@ -1,4 +1,4 @@
-"""Hosts for tests: network namespaces on this machine, joined by shaped links (veth, tc tbf)."""
+"""Emulated hosts for tests: network namespaces on this machine, joined by shaped links (veth, tc tbf)."""
 import contextlib
 import os
 import subprocess
@@ -12,7 +12,7 @@ def ip(*words):
 
 
 def why_no_namespaces():
-    """Why this machine cannot make emulated hosts; None when it can."""
+    """Returns the reason why this machine has no emulated hosts; None if it has."""
     if os.geteuid() != 0:
         return "emulated hosts need root"
     try:
@@ -27,7 +27,7 @@ def why_no_namespaces():
 
 
 class Host:
-    """One emulated host: `address`, `interface`, and how to run something on it."""
+    """An emulated host: `address`, `interface`, and a way to run commands on it."""
 
     def __init__(self, name, interface, address):
         self.name, self.interface, self.address = name, interface, address
@@ -38,7 +38,7 @@ class Host:
 
 @contextlib.contextmanager
 def linked_hosts(rate="1gbit"):
-    """Two hosts joined by a link of `rate` in each direction; skips with the reason where that cannot be."""
+    """Yields two hosts joined by a link of `rate` in each direction; skips with the reason if that is impossible."""
     reason = why_no_namespaces()
     if reason:
         print(reason)
@@ -54,7 +54,7 @@ def linked_hosts(rate="1gbit"):
             ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", host.interface)
             ip("-n", host.name, "link", "set", host.interface, "up")
             ip("-n", host.name, "link", "set", "lo", "up")
-            # The bucket must hold several of the kernel's largest segments (64 KiB), or TCP stalls.
+            # With a bucket smaller than several of the kernel's largest segments (64 KiB) TCP stalls.
             subprocess.run(host.command("tc", "qdisc", "add", "dev", host.interface, "root", "tbf", "rate", rate,
                                         "burst", "1mb", "latency", "200ms"), check=True)
         yield hosts
@@ -64,7 +64,7 @@ def linked_hosts(rate="1gbit"):
 
 
 class Job:
-    """Commands that run at the same time, each on a host."""
+    """Commands that run concurrently, each on a host."""
 
     def __init__(self, commands, environment, tmp_path):
         self.processes = [subprocess.Popen(list(map(str, command)), env=environment | extra, cwd=tmp_path, text=True,
@@ -84,7 +84,7 @@ class Job:
 
 
 def launchers(hosts, rondo_bin, *words, port, ranks=2, flags=()):
-    """`rondo run` on both hosts."""
+    """Returns the commands of `rondo run` on both hosts."""
     return [(host.command(rondo_bin / "rondo", "run", "--nnodes", 2, "--node-rank", number, "--master-addr",
                           hosts[0].address, "--master-port", port, "--interface", host.interface, "-n", ranks, *flags,
                           "--", *words), {}) for number, host in enumerate(hosts)]

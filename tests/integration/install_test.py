@@ -1,4 +1,4 @@
-"""What `cmake --install` puts down works where it is: programs, libraries, documents."""
+"""The result of `cmake --install` works in its place: programs, libraries, documents."""
 import json
 import re
 import shutil
@@ -13,13 +13,13 @@ def programs(folder):
 
 
 def plain_environment(home):
-    """As after a login: nothing that says where libraries are."""
+    """Returns an environment as after login, without variables for the locations of libraries."""
     dropped = ("LD_", "LIBTORCH", "RONDO_")
     return {k: v for k, v in without_launcher().items() if not k.startswith(dropped)} | {"HOME": str(home)}
 
 
 def starts(program, folder, environment):
-    """Its help, or for the peer in MPI, which has none, that its libraries are found."""
+    """Checks that its help works, or for the MPI peer, which has none, that its libraries are found."""
     result = subprocess.run([program, "--help"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     if program.name == "rondo-bench-openmpi":
         return "error while loading shared libraries" not in result.stderr
@@ -46,7 +46,7 @@ def test_the_doctor_of_an_installation_is_content_and_sees_what_is_not(installed
     assert code == 0 and finding["state"] == "ok" and finding["data"]["count"] == len(programs(installed)) - 1, finding
     solver = installed / "lib" / "rondo" / "libhighs.so"
     if not solver.exists():
-        return  # the solver is the system's
+        return  # the solver is a system library
     incomplete = tmp_path / "incomplete"
     shutil.copytree(installed / "bin", incomplete / "bin")
     code, finding = programs_finding(incomplete)
@@ -64,7 +64,7 @@ def test_a_moved_prefix_still_plans(installed, tmp_path):
 
 @pytest.fixture
 def without_libtorch(rondo_bin, tmp_path):
-    """run(*words) where libtorch and .venv are gone from where they were, and libtorch is in tmp_path/moved."""
+    """run(*words) without libtorch and .venv in their places, and with libtorch in tmp_path/moved."""
     probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True)
     if probe.returncode != 0:
         reason = f"this kernel or user may not make mount namespaces: {probe.stderr.strip()}"
@@ -135,7 +135,7 @@ def test_no_link_is_dead(repository, installed):
 
 
 def test_an_mpi_without_headers_is_no_engine_and_said_once(repository, rondo_bin, tmp_path):
-    """As Debian's openmpi-bin has it: a compiler that names a folder of headers which is not there."""
+    """As with Debian's openmpi-bin: a compiler that names a missing folder of headers."""
     tools = tmp_path / "tools"
     tools.mkdir()
     compiler = tools / "mpicc"
@@ -161,7 +161,7 @@ def test_an_mpi_without_headers_is_no_engine_and_said_once(repository, rondo_bin
 
 @pytest.mark.alone
 def test_a_model_module_is_built_by_the_package_and_trained_by_the_program(installed, rondo_bin, tmp_path, repository):
-    """`rondo_model` of find_package(rondo): one command of CMake, then `rondo train --model`."""
+    """`rondo_model` of find_package(rondo): a single CMake command, then `rondo train --model`."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "mine.cpp").write_text(

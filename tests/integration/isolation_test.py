@@ -1,4 +1,4 @@
-"""Jobs on the native engine are alone: no port is open, and no memory is shared with another job."""
+"""Jobs on the native engine are isolated: no port is open, and no memory is shared with another job."""
 import os
 import pathlib
 import signal
@@ -9,7 +9,7 @@ from launching import wait_until
 
 @pytest.fixture
 def train(rondo, rondo_bin, tmp_path):
-    """Starts an endless training on two ranks; returns the launcher's process once some steps are done."""
+    """Starts an endless training on two ranks; returns the launcher's process after some steps."""
     data = tmp_path / "table.csv"
     data.write_text("a,b,label\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(200)) + "\n")
 
@@ -24,12 +24,12 @@ def train(rondo, rondo_bin, tmp_path):
 
 
 def family(pid):
-    """A process and all that came from it."""
+    """Returns a process and all its descendants."""
     found = [pid]
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
             children = (task / "children").read_text().split()
-        except OSError:  # a thread that has ended meanwhile
+        except OSError:  # the thread has ended meanwhile
             continue
         for child in children:
             found += family(int(child))
@@ -37,14 +37,14 @@ def family(pid):
 
 
 def shared_memory_of(pid):
-    """The memory without a name that is mapped to be shared: device and inode of each piece."""
+    """Returns device and inode of each unnamed shared mapping."""
     lines = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
     fields = [line.split(maxsplit=5) for line in lines if "memfd:" in line]
     return {(field[3], field[4]) for field in fields if field[1].endswith("s")}
 
 
 def internet_sockets_of(pid):
-    """Lines of the kernel's tables of TCP and UDP sockets that belong to a process."""
+    """Returns the lines of the kernel's TCP and UDP socket tables that belong to a process."""
     links = []
     for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""A program in C++ trains alike under every launcher: rondo run, torchrun and mpirun."""
+"""A C++ program trains alike under every launcher: rondo run, torchrun and mpirun."""
 import importlib.util
 import json
 import re
@@ -16,7 +16,7 @@ LAUNCHERS = {
 
 
 def losses(output):
-    """What rank 0 prints, as text: to the last digit."""
+    """Returns rank 0's losses as text: to the last digit."""
     return re.findall(r"loss ([-\d.e+]+)", output)
 
 
@@ -44,7 +44,8 @@ def test_losses_are_those_of_rondo_run(launcher, rondo, rondo_bin, clean_environ
 
 @pytest.fixture
 def other_kernels_are_faster(clean_environment, matmul_measurements, tmp_path):
-    """Where a processor has a choice of kernels for matrix products, the others than the default are taken unless a flag says no."""
+    """If a processor has a choice of kernels for matrix products, makes the non-default ones the measured choice,
+    unless a flag disables them."""
     measured = json.loads(matmul_measurements.read_text()) if matmul_measurements.exists() else {"measurements": []}
     for measurement in measured["measurements"]:
         measurement["default"]["gflops"], measurement["fast"]["gflops"] = 1.0, 100.0
@@ -55,7 +56,7 @@ def other_kernels_are_faster(clean_environment, matmul_measurements, tmp_path):
 
 @pytest.mark.usefixtures("other_kernels_are_faster")
 def test_the_training_program_trains_alike(launcher, rondo, rondo_bin, clean_environment, tmp_path):
-    """`rondo train`'s worker, which the launcher of `rondo run` starts as well; --matmul reaches it under every launcher."""
+    """`rondo train`'s worker, which `rondo run` also starts; --matmul reaches it under every launcher."""
     table = tmp_path / "table.csv"
     table.write_text("a,b,label\n" + "".join(f"{i},{i * 0.5},{i % 2}\n" for i in range(32)))
     flags = ["--model", "mlp", "--data", table, "--data-kind", "csv", "--label-column", "label", "--steps", "4",

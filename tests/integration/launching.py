@@ -14,7 +14,7 @@ TORCHRUN_VARIABLES = (
 
 
 def below(pid):
-    """Process ids of the descendants."""
+    """Returns the process ids of the descendants."""
     try:
         children = [int(child) for task in os.listdir(f"/proc/{pid}/task")
                     for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
@@ -24,7 +24,7 @@ def below(pid):
 
 
 def sharing_socket(address, port):
-    """A socket at an address and port that others, who ask for the same, may have too."""
+    """Returns a socket at an address and port that sockets with the same option can share."""
     shared = socket.socket()
     shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -34,14 +34,15 @@ def sharing_socket(address, port):
 
 @contextlib.contextmanager
 def reserved_ports(count):
-    """Ports that the system gives to nobody else as long as this lasts; who binds one by its number, for many or again, gets it."""
+    """Yields ports that the system assigns to no other process meanwhile; a process can still bind one by number, even
+    repeatedly."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(sharing_socket("", 0)) for _ in range(count)]
         yield [each.getsockname()[1] for each in sockets]
 
 
 def wait_until(condition, what, seconds=120):
-    """Returns the first true value of condition(). The deadline is one that only a broken program misses, on any machine."""
+    """Returns the first true value of condition(). Only a broken program misses the deadline, on any machine."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
@@ -52,18 +53,19 @@ def wait_until(condition, what, seconds=120):
 
 
 def state(pid):
-    """Letter of the process's state in /proc; OSError where there is no such process."""
+    """Returns the letter of the process's state in /proc; raises OSError if there is no such process."""
     return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def alive(pid):
-    """Until its last thread has ended, which need not be the first one: so long its files and locks are held."""
+    """Returns true until the last thread has ended, which need not be the first one: it holds files and locks until
+    then."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return False
     for thread in threads:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
             if state(thread) not in "ZX":
                 return True
     return False
@@ -74,9 +76,10 @@ def all_gone(pids):
 
 
 def kill_launcher(process):
-    """Both halves of `rondo run`, so that nobody cleans up."""
+    """Kills both halves of `rondo run`, so that neither cleans up."""
     guardian, = map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-    # Else it would clean up. The launcher, not the guardian, which the launcher's end would wake.
+    # Suspends the launcher, which would otherwise clean up after the guardian's end. Suspending the guardian would not
+    # help: the launcher's end wakes it.
     os.kill(process.pid, signal.SIGSTOP)
     wait_until(lambda: state(process.pid) == "T", "the launcher is suspended")
     os.kill(guardian, signal.SIGKILL)
@@ -90,7 +93,7 @@ def bash(script):
 
 
 def by_rank(text):
-    """Lines of each rank, without the prefix."""
+    """Returns each rank's lines, without the prefix."""
     ranks = {}
     for line in text.splitlines():
         match = re.match(r"\[rank (\d+)\] (.*)", line)

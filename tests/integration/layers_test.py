@@ -1,8 +1,8 @@
-"""The layers of rondo/ are what CMakeLists.txt says, and the tree keeps its own rules.
+"""The layers of rondo/ match CMakeLists.txt, and the tree follows its own rules.
 
-A layer may include only the layers in its USES list, a torch-free layer no header of libtorch. The linker sees only part
-of this: header-only use would slip past it. Folders inside a layer need each other in one direction only, and nobody but
-the registry knows the engines apart.
+A layer may include only the layers in its USES list, and a torch-free layer no header of libtorch. The linker detects
+only part of this: it misses header-only use. Folders inside a layer depend on each other in one direction only, and
+only the registry distinguishes the engines.
 """
 import pathlib
 import re
@@ -26,7 +26,7 @@ class Layer:
 
 
 def read_layers(cmake_text):
-    """The rondo_layer() calls, in order: {name: Layer}."""
+    """Returns the rondo_layer() calls, in order: {name: Layer}."""
     layers = {}
     for name, arguments in LAYER.findall(cmake_text):
         words = arguments.split()
@@ -41,7 +41,7 @@ def read_layers(cmake_text):
 
 
 def order_violations(layers):
-    """A layer uses only layers declared before it, and a torch-free one only torch-free ones."""
+    """Returns violations: a layer may only use layers declared before it, and a torch-free one only torch-free ones."""
     seen = []
     found = []
     for name, layer in layers.items():
@@ -80,8 +80,8 @@ def include_violations(root, layers):
 
 
 def folder_cycles(root):
-    """Cycles among the folders inside each layer, the layer's own folder included: every group of folders of which each
-    reaches all others by includes, with the includes that make it one."""
+    """Returns cycles among the folders inside each layer, including the layer's own folder: every group of folders that
+    reach each other by includes, with the includes that cause it."""
     edges = {}
     for path in sorted((root / "rondo").rglob("*")):
         if path.suffix not in SOURCES:
@@ -110,9 +110,10 @@ def folder_cycles(root):
 
 
 def backends_by_name(root):
-    """Whoever needs to know what an engine can do asks its traits (rondo/backend/engine/traits.h). Outside an engine's own
-    folder only the registry and its list of folders include its headers, and the plug-in that is the native engine for Python; nobody casts to it or asks
-    for its name. A program has an engine's name from the registry, and writes none itself."""
+    """Returns violations of the engines' encapsulation. Code that depends on an engine's properties uses its traits
+    (rondo/backend/engine/traits.h). Outside an engine's own folder only the registry, its list of folders, and the
+    Python plug-in of the native engine include its headers. No other code casts to it or uses its name; a program gets
+    names from the registry."""
     engines = sorted(path.name for path in (root / "rondo" / "backend").iterdir()
                      if any((path / header).is_file() for header in ("factory.h", f"{path.name}_backend.h")))
     header = re.compile(rf'#\s*include\s*[<"](rondo/backend/(?:{"|".join(engines)})/[^>"]+)')
@@ -131,7 +132,7 @@ def backends_by_name(root):
         text = path.read_text()
         uses = [] if path in may_include else header.findall(text)
         uses = [*uses, *cast.findall(text), *name.findall(text)]
-        # rondo bench measures the engines side by side.
+        # rondo bench compares the engines.
         if parts[0] == "apps" and parts[1] != "bench" and path not in may_name:
             uses += written.findall(comment.sub("", text))
         found += [f"{path.relative_to(root)}: {use}" for use in uses]
@@ -139,7 +140,7 @@ def backends_by_name(root):
 
 
 def tracked_files(root):
-    """The project's files: what git tracks or would, or in a tree without git everything outside builds."""
+    """Returns the project's files: those that git tracks or would track; without git all files outside builds."""
     listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
                              capture_output=True, text=True)
     if listing.returncode == 0:
@@ -190,7 +191,7 @@ MOST_VIRTUALS_OF_STRATEGIES = 45
 
 
 def test_the_interface_of_strategies_stays_small(repository):
-    """Virtual functions, destructors too: grep -hE '^\\s*virtual ' rondo/strategy/*.h | wc -l"""
+    """Counts virtual functions, including destructors: grep -hE '^\\s*virtual ' rondo/strategy/*.h | wc -l"""
     counts = {path.name: len(VIRTUAL.findall(path.read_text())) for path in (repository / "rondo" / "strategy").glob("*.h")}
     assert sum(counts.values()) <= MOST_VIRTUALS_OF_STRATEGIES, counts
 
@@ -200,12 +201,13 @@ def test_engines_are_asked_what_they_can_do(repository):
 
 
 DECLARED = re.compile(r'\.name = "(\w+)"')
-# Dimensions of a mesh have strategies of their names, and the program knows the dimensions; "default" is a word of many meanings.
+# Dimensions of a mesh have strategies of the same names, and the program knows the dimensions; "default" has many
+# meanings.
 ALSO_ELSEWHERE = {"pipeline", "data", "context", "expert", "tensor", "default"}
 
 
 def strategies_by_name(root):
-    """The program knows of a strategy what its folder declares; only what "auto" means is written in it."""
+    """The program only knows a strategy's declared properties; only the meaning of "auto" is written in the program."""
     folders = [path for top in ("parallel", "strategy") for path in (root / "rondo" / top).rglob("*_options.cpp")]
     names = {name for path in folders for name in DECLARED.findall(path.read_text())} - ALSO_ELSEWHERE
     written = re.compile(rf'"(?:{"|".join(sorted(names))})"')
@@ -265,7 +267,8 @@ def test_the_check_sees_cycles_and_names_of_backends(tmp_path):
 
 
 def test_texts_are_made_in_the_classic_locale(repository):
-    """A program's global locale may have decimal commas and dots between thousands; rondo::TextStream and str() have not."""
+    """A program's global locale may have decimal commas and thousands separators; rondo::TextStream and str() ignore
+    it."""
     bytes_only = {"rondo/base/text.h", "rondo/checkpoint/optimizer_state.cpp", "rondo/launch/spawn.cpp"}
     found = [str(path.relative_to(repository)) for path in sorted((repository / "rondo").rglob("*"))
              if path.suffix in SOURCES and "std::ostringstream" in path.read_text()]
@@ -273,10 +276,10 @@ def test_texts_are_made_in_the_classic_locale(repository):
 
 
 def test_files_are_opened_and_json_is_parsed_in_one_place(repository):
-    """Limits, links, pipes and devices are looked after there (docs/security.md); a second way would have none of it."""
+    """Limits, links, pipes and devices are handled in one place (docs/security.md), which other code would bypass."""
     ways = {re.compile(r"\bjson::(parse|accept|sax_parse)\(", re.IGNORECASE): {"rondo/base/json_strict.cpp", "rondo/options/config_file.cpp"},
             re.compile(r"std::ofstream|\bfopen\("): set(),
-            # Log files of workers are written by the workers themselves, and grow while they are read.
+            # Workers write their own log files, which grow while they are read.
             re.compile(r"\bO_CREAT\b"): {"rondo/base/appended_output.cpp", "rondo/base/file_access.cpp", "rondo/format/file.cpp",
                                          "rondo/format/run_directory.cpp", "rondo/launch/worker.cpp", "rondo/memory/file_memory.cpp"}}
     found = []
@@ -297,14 +300,15 @@ def programs_over_gloo_that_end_by_themselves(folders):
 
 
 def test_programs_in_python_over_gloo_end_without_finalizing(repository, tmp_path):
-    """Why: bench/peers/leaving.py."""
+    """bench/peers/leaving.py explains the reason."""
     assert programs_over_gloo_that_end_by_themselves([repository / "bench", repository / "tests"]) == []
     (tmp_path / "wrong.py").write_text("dist.init_process_group('gloo')\ndist.destroy_process_group()\n")
     assert programs_over_gloo_that_end_by_themselves([tmp_path]) == [str(tmp_path / "wrong.py")]
 
 
 def test_every_folder_says_what_it_is(repository):
-    """A newcomer finds any feature from the folder names and their pages; folders of tests are named like their layers."""
+    """A newcomer finds any feature by the names and READMEs of folders; folders of tests are named like their
+    layers."""
     tops = ("rondo", "apps", "bench", "examples")
     folders = {path.parent for top in tops for path in (repository / top).rglob("*") if path.suffix in SOURCES | {".py", ".js"}}
     folders |= {repository / top for top in tops} | {repository / "tests", repository / "python", repository / "python" / "peers"}
@@ -312,8 +316,8 @@ def test_every_folder_says_what_it_is(repository):
 
 
 def headers_without_a_word(repository, headers):
-    """Of `headers` those that the page of their folder does not name. A page may say `thing`, `thing.h`, `thing.*` or `thing.cpp`. The
-    declaration names what is only an options struct, and the page itself the header of its folder's name."""
+    """Returns the headers that the README of their folder does not name. It may say `thing`, `thing.h`, `thing.*` or
+    `thing.cpp`. Headers with only an options struct, and the header with the folder's name, need no entry."""
     found = []
     for header in headers:
         page = re.sub(r"```.*?```", "", (header.parent / "README.md").read_text(), flags=re.DOTALL)
@@ -364,7 +368,7 @@ def test_the_tree_is_complete(repository, name):
 
 def test_continuous_integration_calls_what_users_call(repository):
     script = (repository / ".ci" / "run").read_text()
-    # `step` runs a command and says how long it took.
+    # `step` runs a command and prints its time.
     lines = [line.removeprefix("step ") for line in script.splitlines()]
     commands = [line.split() for line in lines if line.startswith("make ")]
     assert ["make", "test"] in commands and ["make", "format-check"] in commands

@@ -1,4 +1,4 @@
-"""The loader can start what was linked."""
+"""The dynamic loader can start the linked programs."""
 import re
 import subprocess
 
@@ -16,14 +16,14 @@ def programs_of(folder):
 
 
 def segments(program, kind):
-    """[(address, bytes in memory)] of the program headers of a kind."""
+    """Returns [(address, bytes in memory)] of the program headers of a kind."""
     out = readelf("-lW", program)
     rows = [re.split(r"\s+", line.strip()) for line in out.splitlines()]
     return [(int(row[2], 16), int(row[5], 16)) for row in rows if row[0] == kind]
 
 
 def test_relro_begins_in_memory_that_is_mapped(rondo_bin):
-    """Else a program ends before main(), and whether it does depends on the size of its code alone."""
+    """Otherwise a program ends before main(); whether it does depends only on the size of its code."""
     wrong = []
     for program in programs_of(rondo_bin):
         mapped = [(start // PAGE * PAGE, start + size) for start, size in segments(program, "LOAD")]
@@ -34,7 +34,8 @@ def test_relro_begins_in_memory_that_is_mapped(rondo_bin):
 
 
 def test_no_program_is_linked_with_cuda_or_nccl(rondo_bin):
-    """Programs load them where a device is asked for; else a training on the CPU would pay for their loading."""
+    """Programs load these libraries when a device is requested; otherwise trainings on the CPU would pay for loading
+    them."""
     needed = {program.name: re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("-d", program)) for program in programs_of(rondo_bin)}
     assert "libtorch_cpu.so" in needed["rondo-train-worker"]
     wanted_late = re.compile(r"lib(torch_cuda|c10_cuda|nccl|cuda)\.so")

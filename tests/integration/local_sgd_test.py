@@ -1,4 +1,4 @@
-"""`rondo train --strategy local_sgd`: ranks that train alone between averages, from outside."""
+"""`rondo train --strategy local_sgd`, as a user runs it: ranks train independently between averages."""
 import json
 
 import pytest
@@ -27,7 +27,7 @@ def test_a_resumed_run_is_the_whole_run(train, tmp_path, flags):  # noqa: F811
     for rank in (0, 1):
         assert losses(tmp_path / "run", rank) == losses(tmp_path / "whole", rank)
     assert validation(tmp_path / "run") == validation(tmp_path / "whole")
-    # Between averages each rank's row has its own loss; at their end it is that of all.
+    # Between averages each rank's row has its own loss; at an average it is the mean over ranks.
     first, second = losses(tmp_path / "whole", 0), losses(tmp_path / "whole", 1)
     joint = {1, 2, 3, 4, 7, 10} if "synchronous-steps=4" in flags else {3, 6, 9}
     assert {step for step in first if first[step] == second[step]} == joint
@@ -59,7 +59,7 @@ def test_a_run_goes_on_under_another_strategy_or_on_other_ranks(train, tmp_path,
     assert validation(tmp_path / "run") < before + 0.05
     if ranks == 3:
         assert "2 ranks" in result.stderr and "3" in result.stderr
-    # And from any strategy to this one.
+    # From any other strategy to local_sgd.
     result = train("--resume", "--strategy", "local_sgd", "--sync-period", 2, "--steps", 12)
     assert result.returncode == 0, result.stderr
 

@@ -1,4 +1,4 @@
-"""What was measured, as the documents have it: tables and sections of Markdown, and the rule for ratios to peers."""
+"""Measurements in the documents: tables and sections of Markdown, and the rule for ratios to peers."""
 import pathlib
 import re
 import sys
@@ -9,12 +9,13 @@ from peer_ratio import MOST_OVER_MINIMUM, RULE, peer_ratio, ratio_text  # noqa: 
 
 
 def anchor(heading):
-    """As GitHub makes it of a heading."""
+    """Returns GitHub's anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def section(text, wanted):
-    """The part of a document under the heading with this anchor, up to the next of its rank; all of it without an anchor."""
+    """Returns the part of a document under the heading with this anchor, up to the next of its rank; without an anchor
+    all of it."""
     if not wanted:
         return text
     lines, rank = [], 0
@@ -31,7 +32,7 @@ def section(text, wanted):
 
 
 def tables(text):
-    """Each table as a list of {heading: cell}."""
+    """Returns each table as a list of {heading: cell}."""
     result, heading = [], None
     for line in text.splitlines():
         if not line.startswith("|"):

@@ -1,4 +1,4 @@
-"""Figures that documents cite are those of the table that they link to, and ratios in tables follow the rule."""
+"""Numbers that documents cite equal those of the linked tables, and ratios in tables follow the rule."""
 import decimal
 import re
 
@@ -8,15 +8,15 @@ from measured import MOST_OVER_MINIMUM, REPOSITORY, RULE, peer_ratio, ratio_text
 pytestmark = pytest.mark.tooling
 
 DOCUMENTS = ["README.md", "docs/sharded.md", "docs/multi_host.md", "docs/status.md"]
-# These have figures of their own beside.
+# These also have numbers of their own.
 WITHOUT_TABLES = ["docs/status.md", "docs/model_parallel.md", "docs/precision.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+\.md)?(?:#([^)\s]+))?\)")
-# A figure is a number with one of these behind it; "0.6 to 0.8 of its memory" has two.
+# A cited number is followed by one of these units; "0.6 to 0.8 of its memory" has two.
 NUMBER = r"\d+(?:\.\d+)?"
 FIGURE = re.compile(rf"({NUMBER})(?: to ({NUMBER}))?(?: %| x\b|x\b| times\b| ms\b| us\b| of its memory\b| of the time\b)")
 # "[0.875](benchmarks.md#training-steps) of the work".
 LINKED_FIGURE = re.compile(rf"\[({NUMBER})(?: %| x| times)?\]\(")
-# A figure that says how fast or how large something is next to something else.
+# A number that compares speed or size with something else.
 RATIO = re.compile(rf"{NUMBER} (?:x |times )(?:as|the|the work|PyTorch|computation)|{NUMBER} of (?:PyTorch|the work|the independent)")
 
 
@@ -25,13 +25,14 @@ def numbers_of(text):
 
 
 def is_rounding(cited, number):
-    """12 of 12.4, 1.42 of 1.416: what is cited has no more digits than the table."""
+    """Returns true for 12 of 12.4, 1.42 of 1.416: a cited number has at most the digits of the table."""
     return number.quantize(cited, rounding=decimal.ROUND_HALF_UP) == cited
 
 
 def citations(document):
-    """(line number, page, anchor, figures) of every line of `document` with figures that links to a page with measured tables.
-    Rows of a table without links belong to the link of the line before the table, when it ends in a colon."""
+    """Returns (line number, page, anchor, numbers) of every line of `document` that has numbers and links to a page
+    with measured tables. Rows of a table without links belong to the link of the line before the table, if that line
+    ends in a colon."""
     before = introduction = ""
     for number, line in enumerate(document.read_text().splitlines(), 1):
         row = line.startswith("|")
@@ -42,7 +43,7 @@ def citations(document):
         links = LINK.findall(line) or (LINK.findall(introduction) if row else [])
         for page, place in links:
             target = (document.parent / page).resolve() if page else document
-            # "(goal 1.18)" is what was wanted, not what was measured.
+            # "(goal 1.18)" is a goal, not a measurement.
             measured = re.sub(r"\(goal [^)]*\)", "", line)
             figures = [f for match in FIGURE.findall(measured) for f in match if f] + LINKED_FIGURE.findall(measured)
             if target.name in ("benchmarks.md", "quality.md", "accuracy.md", "sharded.md") and figures:
@@ -62,12 +63,12 @@ def test_cited_figures_are_those_of_the_table_behind_the_link(name):
             found += 1
     if name == "README.md":
         assert found >= 10
-    # What a page cites of another's tables, it cites with a link.
+    # A page cites another page's tables with a link.
     assert found > 0
 
 
 def sections(text):
-    """Each heading's own part, without those of the headings below it."""
+    """Returns each heading's own part, without those of its subheadings."""
     return re.split(r"(?m)^(?=#+ )", text)
 
 
@@ -85,7 +86,7 @@ def test_ratios_without_a_table_say_with_what_and_when_they_were_measured(name):
 
 
 def test_the_idle_times_of_schedules_are_those_of_the_table():
-    page = section((REPOSITORY / "docs" / "model_parallel.md").read_text(), "how-long-ranks-stand-still")
+    page = section((REPOSITORY / "docs" / "model_parallel.md").read_text(), "pipeline-bubbles")
     figures = section((REPOSITORY / "docs" / "benchmarks.md").read_text(), "pipelines-of-4-ranks-emulated-accelerators")
     measured = {row["schedule"]: row for row in tables(figures)[0]}
     rows = tables(page)[0]
@@ -145,7 +146,7 @@ def test_ratios_in_the_tables_follow_the_rule_that_stands_above_them():
 
 
 @pytest.mark.parametrize("ours, peer, value, of_minima", [
-    ((10, 8), (24, 8), 2.4, False),  # three times the minimum is not more than that
+    ((10, 8), (24, 8), 2.4, False),  # three times the minimum is not more than three times
     ((0.3, 0.26), (3000, 130), 500, True),
     ((100, 1), (200, 150), 2, False),
     ((0, 0), (1, 1), 0, False),
@@ -155,7 +156,7 @@ def test_the_rule(ours, peer, value, of_minima):
 
 
 def test_program_and_scripts_have_one_rule():
-    """tests/base/peer_ratio_test.cpp holds the program's to the same cases."""
+    """tests/base/peer_ratio_test.cpp tests the program's rule with the same cases."""
     text = (REPOSITORY / "rondo" / "base" / "arithmetic.cpp").read_text()
     assert re.search(r"kMostOverMinimum = (\d+);", text)[1] == str(MOST_OVER_MINIMUM)
     said = "".join(re.findall(r'"([^"]*)"', text[text.index("kPeerRatioRule ="):text.index("PeerRatio peer_ratio(")]))

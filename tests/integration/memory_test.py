@@ -1,4 +1,4 @@
-"""`rondo train`'s memory tracker: the peak by unit, the limit, and what checkpointing of activations saves."""
+"""`rondo train`'s memory tracker: the peak by unit, the limit, and the effect of activation checkpointing."""
 import json
 
 import pytest
@@ -50,7 +50,7 @@ def test_the_peak_stands_beside_the_kernels_figures_and_by_unit(run, rondo_bin, 
 
 
 def test_a_timeline_is_of_steps_not_of_validations(run, rondo_bin, text, tmp_path):
-    """Written at the end, it would keep a run that was asked to stop from ending."""
+    """Writing a timeline at the end would delay the end of a run that was asked to stop."""
     numbers = {}
     for batches in (1, 20):
         result = train(run, rondo_bin, text, str(batches), "--validation-fraction", 0.5, "--eval-every", 1,
@@ -101,13 +101,13 @@ def test_wrong_usage(run, rondo_bin, text, flags, expected):
     assert expected in result.stderr
 
 
-# Deep enough that whole weights or a whole optimizer state would be the peak.
+# Deep enough that full weights or a full optimizer state would be the peak.
 DEEP = ["--layers", 10, "--width", 128, "--heads", 2, "--seq-len", 32, "--batch-size", 2, "--eval-batch-size", 2]
 
 
 @pytest.mark.parametrize("backend", ["gloo", "native"])
 def test_validation_and_checkpoints_fit_where_training_does(run, rondo_bin, text, tmp_path, backend):
-    """Shards are put together unit by unit to validate, and tensor by tensor to save."""
+    """Shards are gathered unit by unit to validate, and tensor by tensor to save."""
     job = [*DEEP, "--strategy", "zero3", "--nproc-per-node", 2, "--backend", backend, "--prefetch", 0]
     assert train(run, rondo_bin, text, "alone", *job, "--steps", 4).returncode == 0
     in_training = max(row["peak_bytes"] for row in rows_of(tmp_path / "alone") if row["step"] == 4)

@@ -1,4 +1,5 @@
-"""The mesh is planned: `rondo plan --plan-search`, `--mesh`, `rondo simulate --mesh`, and training that follows such plans."""
+"""Planned meshes: `rondo plan --plan-search`, `--mesh`, `rondo simulate --mesh`, and training that follows such
+plans."""
 import json
 import subprocess
 
@@ -12,7 +13,7 @@ TRAINED = ["--eval-every", 0, "--max-grad-norm", 1]
 
 @pytest.fixture(scope="module")
 def profile(rondo_bin, tmp_path_factory):
-    """Measured, of the model of these tests."""
+    """Returns a measured profile of these tests' model."""
     path = tmp_path_factory.mktemp("profile") / "profile.json"
     result = subprocess.run([rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(CONFIG), "--passes",
                              "3", "--largest", "64KiB", "--json", path], capture_output=True, text=True, timeout=120, check=False)
@@ -44,10 +45,11 @@ def test_a_profile_knows_layers_and_messages(profile):
         assert 0 < half["parameter_bytes"] < whole["parameter_bytes"] and layer["output_bytes"] > 0
     block = document["layers"][1]
     assert block["output_bytes"] == 4 * 32 * 32 * 4
-    # Attention and perceptron each add up once forward and once backward, what a sample has of the width.
+    # Attention and perceptron each have one all-reduce in forward and one in backward, of a sample's full width.
     assert block["parts"][1]["forward_messages"] == block["parts"][1]["backward_messages"] == 2
     assert block["parts"][1]["forward_message_bytes"] == 2 * block["output_bytes"]
-    # Of each of four ranks' pieces keys and values go to the three others; in backward so do their gradients, and home.
+    # Among four ranks keys and values of each part go to the three others; in backward their gradients do so, too, and
+    # return.
     ring = block["parts"][3]
     held = 2 * block["output_bytes"] // 4
     assert (ring["forward_messages"], ring["forward_message_bytes"]) == (3, 3 * held)
@@ -55,8 +57,8 @@ def test_a_profile_knows_layers_and_messages(profile):
     assert ring["parameter_bytes"] == block["parts"][0]["parameter_bytes"]
     kept = [block["parts"][i]["passes"][-1]["activation_bytes"] for i in (0, 2, 3)]
     assert 0.4 < kept[1] / kept[0] < 0.6 and 0.2 < kept[2] / kept[0] < 0.3
-    # Both parts of a divided backward pass compute; between them products' inputs and what arrived there are kept.
-    # Of four measurements one at least was not disturbed by whatever else the machine does.
+    # Both parts of a split backward pass compute; between them the products' inputs and received tensors are kept. At
+    # least one of four measurements is free of disturbances.
     batch = block["parts"][0]["passes"][-1]
     blocks = [part["passes"][-1] for layer in document["layers"][1:3] for part in layer["parts"]]
     shares = [each["backward_input_s"] / (each["backward_input_s"] + each["backward_weight_s"]) for each in blocks]
@@ -112,7 +114,7 @@ def test_training_follows_a_plan_of_a_mesh(train, plan, tmp_path, mesh, ranks): 
 
 @pytest.fixture(scope="module")
 def experts_profile(rondo_bin, tmp_path_factory):
-    """Of the same model with experts."""
+    """Returns a profile of the same model with experts."""
     path = tmp_path_factory.mktemp("profile") / "profile.json"
     config = {**CONFIG, "experts": 4, "experts_per_token": 2, "capacity_factor": 0}
     result = subprocess.run([rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config), "--passes",
@@ -125,12 +127,12 @@ def experts_profile(rondo_bin, tmp_path_factory):
 def test_training_follows_a_plan_of_experts(train, rondo, experts_profile, tmp_path, mesh, ranks):  # noqa: F811
     block = json.loads(experts_profile.read_text())["layers"][1]
     spread = next(part for part in block["parts"] if (part["dimension"], part["ranks"]) == ("expert", 2))
-    experts = 4 * (2 * 32 * 128 + 128 + 32) * 4  # of four, in float32
+    experts = 4 * (2 * 32 * 128 + 128 + 32) * 4  # float32 bytes of four experts
     assert spread["expert_parameter_bytes"] == experts / 2
     assert spread["parameter_bytes"] == block["parts"][0]["parameter_bytes"] - experts / 2
-    # What each rank tells of its tokens; then two choices of each of 4 x 32 tokens go to the experts and back.
+    # Each rank sends counts of its tokens; then two choices of each of 4 x 32 tokens go to the experts and back.
     assert spread["forward_messages"] == 3 and spread["backward_messages"] == 2
-    sent = 2 * 4 * 32 * 32 * 4  # and as many come, or fewer where others are chosen more often
+    sent = 2 * 4 * 32 * 32 * 4  # a rank receives as many, or fewer if other experts are chosen more often
     assert sent <= spread["backward_message_bytes"] <= 3 * sent
     result = rondo("plan", experts_profile, "--ranks", ranks, "--memory-limit", "1GiB", "--quiet", "--plan-time-limit", "2s", "--mesh", mesh,
                    "--global-batch-size", 8, "--plan-out", tmp_path / "plan.json")
@@ -142,7 +144,7 @@ def test_training_follows_a_plan_of_experts(train, rondo, experts_profile, tmp_p
     result = train("--strategy", "planned", "--plan", tmp_path / "plan.json", *model, "--batch-size", 4, "--steps", 3, *TRAINED,
                    "--json", tmp_path / "summary.json", ranks=ranks)
     assert result.returncode == 0, result.stderr
-    # Micro-batches are balanced each by itself.
+    # Micro-batches are balanced separately.
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-4 if ranks == 2 else 1e-3)
     prediction = json.loads((tmp_path / "run" / "prediction.json").read_text())
     assert prediction["measured"]["peak_bytes"] == pytest.approx(document["peak_bytes"], rel=0.12)
@@ -185,7 +187,7 @@ def test_checkpointing_and_stages_are_as_planned(train, plan, tmp_path):  # noqa
 
 @pytest.mark.parametrize("words", [["--plan-search", "all", "--batch-size", 4], ["--mesh", "pipeline=2", "--batch-size", 8]])
 def test_a_mesh_is_planned_and_trained_in_one_go(train, tmp_path, words):  # noqa: F811
-    """The samples of a step stay what they are, whatever mesh is chosen."""
+    """A step has the same samples on every mesh."""
     train("--strategy", "ddp", "--batch-size", 4, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
     result = train("--strategy", "planned", *words, "--memory-limit", "1GiB", "--plan-time-limit", "2s",
                    "--steps", 3, *TRAINED)
@@ -197,7 +199,7 @@ def test_a_mesh_is_planned_and_trained_in_one_go(train, tmp_path, words):  # noq
 
 
 def test_ranks_of_the_launcher_profile_plan_and_train(rondo, rondo_bin, text, tmp_path):  # noqa: F811
-    """Each command by itself, on ranks that `rondo run` has started."""
+    """Each command separately, on ranks that `rondo run` has started."""
     words = [*SMALL, "--data", text, "--steps", 3, *TRAINED, "--progress", "off"]
     for worker, more in (("rondo-profile", ["--model", "gpt-tiny", "--model-config", json.dumps(CONFIG), "--passes", 3, "--largest", "64KiB",
                                             "--json", tmp_path / "profile.json"]),
@@ -218,7 +220,7 @@ def test_ranks_of_the_launcher_profile_plan_and_train(rondo, rondo_bin, text, tm
 
 
 def test_the_worker_of_mesh_predictions_trains_what_it_planned(rondo, rondo_bin):
-    """`bench/mesh_prediction.py --emulate` on two ranks and units that take no time to speak of."""
+    """`bench/mesh_prediction.py --emulate` on two ranks with units of negligible time."""
     asked = ["pipeline=2", "data=2", "all"]
     result = rondo("run", "-n", 2, "--", rondo_bin / "rondo-bench-dev", "plan-worker", "--sample-ms", 0.1, "--units", 4, "--steps", 5,
                    "--mesh", *asked, timeout=120)
@@ -231,7 +233,7 @@ def test_the_worker_of_mesh_predictions_trains_what_it_planned(rondo, rondo_bin)
     for row in rows:
         for side in ("predicted", "measured"):
             assert row[side]["step_ms"] > 0 and row[side]["peak_bytes"] > 0, row
-        # Of units as small as these a plan counts rather too much.
+        # For such small units a plan overestimates memory.
         assert row["measured"]["peak_bytes"] <= 1.12 * row["predicted"]["peak_bytes"], row
     assert rows[2]["predicted"]["step_ms"] <= min(row["predicted"]["step_ms"] for row in rows[:2]) * 1.05
 

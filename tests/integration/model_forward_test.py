@@ -1,4 +1,4 @@
-"""What the compiler says of a model whose forward returns no tensors."""
+"""The compiler's error for a model whose forward returns no tensors."""
 import subprocess
 
 from building import cached

@@ -13,9 +13,10 @@ ALL_FAULTS = os.environ.get("RONDO_FAULTS") == "all"
 
 @pytest.fixture
 def mpirun(rondo_bin, clean_environment, tmp_path):
-    """mpirun(ranks, backend, filter) runs the tests of tests/backend/launched_ranks.cpp; returns what mpirun and the ranks said.
+    """mpirun(ranks, backend, filter) runs the tests of tests/backend/launched_ranks.cpp; returns the output of mpirun
+    and the ranks.
 
-    Every rank prints into a file of its own: mpirun mixes the pieces of lines that ranks print at the same time.
+    Every rank prints to its own file: mpirun mixes parts of lines that ranks print at the same time.
     """
     if shutil.which("mpirun") is None or not (rondo_bin / "../lib/rondo_mpi.so").exists():
         pytest.skip("Open MPI is not installed (make setup-peers), or was not when rondo was built")
@@ -32,7 +33,7 @@ def mpirun(rondo_bin, clean_environment, tmp_path):
 
 
 def passed(result, ranks, tests):
-    """Every rank has run so many tests, and none failed."""
+    """Checks that every rank has run this number of tests without a failure."""
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count(f"[  PASSED  ] {tests} test") == ranks, result.stdout + result.stderr
 
@@ -65,7 +66,8 @@ def test_a_stopped_rank_is_named(mpirun):
 
 
 def test_a_killed_rank_ends_the_job_and_is_named(mpirun, run, rondo_bin, clean_environment):
-    """mpirun does both; rank 2 in the second exchange of the first algorithm, or every exchange of all."""
+    """mpirun ends the job and names the rank. Kills rank 2 in the second exchange of the first algorithm, or in every
+    exchange of all."""
     counted = run(rondo_bin / "launched_ranks", "--gtest_filter=*Killed*", env=clean_environment | {"RONDO_TEST_BACKEND": "native"})
     faults = int(re.search(r"(\d+) faults to kill by", counted.stdout)[1])
     assert faults > 100
@@ -77,7 +79,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(mpirun, run, rondo_bin, clean_e
 
 @pytest.fixture
 def linked(tmp_path):
-    """Two emulated hosts, and flags by which mpirun reaches the second from the first."""
+    """Yields two emulated hosts, and flags with which mpirun reaches the second from the first."""
     with linked_hosts() as hosts:
         agent = tmp_path / "agent"
         agent.write_text("#!/bin/sh\n# As ssh: a host, then a command. Hosts differ by name too.\nhost=$1\nshift\n" + "".join(

@@ -1,4 +1,4 @@
-"""Jobs over several hosts: `rondo run --nnodes`, training between emulated hosts, and what goes wrong there."""
+"""Jobs over several hosts: `rondo run --nnodes`, training between emulated hosts, and faults."""
 import datetime
 import json
 import os
@@ -25,7 +25,7 @@ def hosts():
 
 @pytest.fixture
 def table(tmp_path):
-    """A CSV file with three numbers and a class in each row."""
+    """Returns a CSV file with three numbers and a class in each row."""
     rows = [f"{(i * 7) % 13},{(i * 5) % 11},{i % 17},{(i * 7) % 13 > 6:d}" for i in range(240)]
     (tmp_path / "table.csv").write_text("a,b,c,label\n" + "\n".join(rows) + "\n")
     return tmp_path / "table.csv"
@@ -62,7 +62,7 @@ def test_training_on_two_hosts_equals_one_process(hosts, rondo_bin, clean_enviro
 
 
 def test_traces_of_hosts_are_on_one_clock(hosts, rondo_bin, clean_environment, table, tmp_path):
-    """Clocks of two hosts began at different times: the second host's is 5,000 s ahead (a time namespace)."""
+    """Clocks of two hosts have different origins: the second host's is 5,000 s ahead (a time namespace)."""
     words = train_words(rondo_bin, table, tmp_path / "run", "--trace-steps", 3)
     first, (command, extra) = launchers(hosts, rondo_bin, *words, port=29617)
     ahead = command[:4] + ["unshare", "--time", "--monotonic", "5000", "--fork", "--kill-child"] + command[4:]
@@ -73,12 +73,14 @@ def test_traces_of_hosts_are_on_one_clock(hosts, rondo_bin, clean_environment, t
         if event["ph"] == "X" and event["name"] == "backward" and event["args"]["step"] == 2:
             begins[event["pid"]] = event["ts"]
     assert sorted(begins) == [0, 1, 2, 3]
-    # All ranks are in the same step within the time that a step takes, on the slowest machine far less than 5,000 s.
+    # All ranks are in the same step within the duration of a step, which is far below 5,000 s even on the slowest
+    # machine.
     assert max(begins.values()) - min(begins.values()) < 500e6, begins
 
 
 def test_ranks_in_turns_on_hosts_of_different_sizes(hosts, rondo_bin, clean_environment, table, tmp_path, alone):
-    """No launcher: every rank is told by hand, 0 and 2 on one host, 1 on the other; gradients travel encoded."""
+    """Without a launcher: every rank is started by hand, 0 and 2 on one host, 1 on the other; gradients are
+    compressed."""
     commands = []
     for rank in range(3):
         host = hosts[rank % 2]
@@ -91,17 +93,17 @@ def test_ranks_in_turns_on_hosts_of_different_sizes(hosts, rondo_bin, clean_envi
 
 
 def test_the_store_listens_on_the_named_address_only(hosts, rondo_bin, clean_environment, tmp_path):
-    """And every other socket of the ranks on the interface that was named."""
+    """All other sockets of the ranks are on the named interface, too."""
     words = [rondo_bin / "examples" / "collectives"]
     if shutil.which("ss") is None:
         pytest.skip("this machine has no ss (iproute2)")
     listening = set()
-    for _ in range(10):  # a job may end before anybody has looked
+    for _ in range(10):  # a job may end before the first look
         job = Job(launchers(hosts, rondo_bin, *words, port=29613), clean_environment, tmp_path)
         while any(process.poll() is None for process in job.processes):
             for host in hosts:
                 seen = subprocess.run(host.command("ss", "-Hltnp"), capture_output=True, text=True).stdout
-                # Of the ranks: the launcher looks for a moment whether the port is free, on every address.
+                # Only the ranks' sockets: the launcher briefly checks on every address whether the port is free.
                 listening |= {line.split()[3].rsplit(":", 1)[0] for line in seen.splitlines() if '"collectives"' in line}
         must_succeed(job.finish())
         if listening:
@@ -111,7 +113,7 @@ def test_the_store_listens_on_the_named_address_only(hosts, rondo_bin, clean_env
 
 def test_a_killed_rank_is_named_on_the_other_host(hosts, rondo_bin, clean_environment, table, tmp_path):
     words = train_words(rondo_bin, table, tmp_path / "run", "--epochs", 100000)
-    # With time for rank 2 to say who was lost before its launcher kills it too.
+    # With time for rank 2 to report the lost rank before its launcher kills it, too.
     job = Job(launchers(hosts, rondo_bin, *words, port=29614, flags=("--grace", "60s")), clean_environment, tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 20, "some steps are done")
@@ -130,19 +132,19 @@ def test_a_killed_rank_is_named_on_the_other_host(hosts, rondo_bin, clean_enviro
     (_, _, here), (_, _, there) = job.finish()
     assert "rank 3" in there and "SIGKILL" in there
     assert "rank 3 on host 1" in here or "world rank 3" in here, here
-    for text in (here, there):  # libtorch says nothing beside it
+    for text in (here, there):  # no messages of libtorch beside it
         assert "frame #" not in text and "[c10d]" not in text and text.isascii(), text
 
 
 def listening_socket(port):
-    """A descriptor that belongs to whoever takes it; on a port that is reserved."""
+    """Returns a descriptor of a listening socket on a reserved port, for its new owner."""
     listener = sharing_socket("127.0.0.1", port)
     listener.listen()
     return listener.detach()
 
 
 def rank_process(host, rank):
-    """The process id of that rank's program on a host."""
+    """Returns the process id of that rank's program on a host."""
     for pid in subprocess.run(["ip", "netns", "pids", host.name], capture_output=True, text=True).stdout.split():
         try:
             with open(f"/proc/{pid}/environ", "rb") as environ, open(f"/proc/{pid}/cmdline", "rb") as command:
@@ -163,7 +165,7 @@ def train_for_ever(hosts, rondo_bin, environment, table, tmp_path, port, *more, 
 
 
 def test_a_stopped_rank_0_is_no_reason_to_wait(hosts, rondo_bin, clean_environment, table, tmp_path):
-    """It keeps the job's store, from which nobody gets an answer any more."""
+    """It holds the job's store, which no longer answers."""
     job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29621)
     os.kill(rank_process(hosts[0], 0), signal.SIGSTOP)
     for code, _, err in job.finish():
@@ -171,7 +173,7 @@ def test_a_stopped_rank_0_is_no_reason_to_wait(hosts, rondo_bin, clean_environme
 
 
 def test_a_stopped_rank_that_is_alone_on_its_host_is_ended(hosts, rondo_bin, clean_environment, table, tmp_path):
-    """No rank beside it fails for want of it; its launcher knows how long the other host's ranks wait."""
+    """No rank beside it fails because of it; its launcher knows how long the other host's ranks wait."""
     job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29623, ranks=1)
     os.kill(rank_process(hosts[1], 1), signal.SIGSTOP)
     (_, _, here), (code, _, there) = job.finish()
@@ -180,7 +182,7 @@ def test_a_stopped_rank_that_is_alone_on_its_host_is_ended(hosts, rondo_bin, cle
 
 
 def test_groups_of_the_same_name_meet_apart(rondo, rondo_bin):
-    """In the store of the launcher too, through which the ranks of a host meet."""
+    """Also in the launcher's store, in which the ranks of a host meet."""
     result = rondo("run", "-n", 4, "--", "bash", "-c", 'RONDO_HOST=host$((RANK / 2)) exec "$@"', "rank", rondo_bin / "launched_ranks",
                    "--gtest_filter=LaunchedContexts.*", env={"RONDO_TEST_BACKEND": "auto"}, timeout=120)
     assert result.returncode == 0 and result.stdout.count("[  PASSED  ] 1 test") == 4, result.stdout + result.stderr
@@ -190,7 +192,7 @@ def test_hosts_that_are_cut_off_end(hosts, rondo_bin, clean_environment, table, 
     job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29622)
     subprocess.run(["ip", "-n", hosts[1].name, "link", "set", hosts[1].interface, "down"], check=True)
     try:
-        results = job.finish()  # the kernel would try for a quarter of an hour
+        results = job.finish()  # the kernel would retry for 15 minutes
     finally:
         subprocess.run(["ip", "-n", hosts[1].name, "link", "set", hosts[1].interface, "up"], check=True)
     for code, _, err in results:
@@ -198,7 +200,7 @@ def test_hosts_that_are_cut_off_end(hosts, rondo_bin, clean_environment, table, 
 
 
 def test_a_rank_that_says_what_comes_next_is_waited_for_no_longer_than_others(rondo, rondo_bin, tmp_path):
-    """Between hosts rank 0 says what travels next; it hangs where the other one has nothing else to wait for."""
+    """Between hosts rank 0 announces the order of launches; it hangs while the other rank waits for nothing else."""
     result = rondo("run", "-n", 2, "--", "bash", "-c", 'RONDO_HOST=host$RANK exec "$@"', "rank", rondo_bin / "training_loops", "suspended",
                    tmp_path / "run", "zero3", timeout=120)
     assert result.returncode != 0
@@ -207,13 +209,13 @@ def test_a_rank_that_says_what_comes_next_is_waited_for_no_longer_than_others(ro
 
 @pytest.mark.parametrize("strategy", ["hsdp", "zero3"])
 def test_a_rank_lost_in_another_group_is_named(hosts, rondo_bin, clean_environment, table, tmp_path, strategy):
-    """Ranks 0 and 2, 1 and 3 are groups of hsdp besides those of each host: a rank that ends because of the lost one, as rank 0 does
-    that orders the starts of zero3, is not blamed."""
+    """Ranks 0 and 2, 1 and 3 are groups of hsdp besides those of each host. A rank that ends because of the lost one,
+    such as rank 0 (which orders zero3's launches), is not blamed."""
     job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29623, "--strategy", strategy, "--timeout", "60s")
     os.kill(rank_process(hosts[1], 3), signal.SIGKILL)
     (_, _, here), (_, _, there) = job.finish()
     assert "rank 3" in there and "SIGKILL" in there
-    # The launcher names the first that failed; it repeats that rank's error unless it is the line right above.
+    # The launcher names the first rank that failed; it repeats that rank's error unless it is on the line above.
     report = re.search(r"^rondo run: rank (\d) .*", here, re.MULTILINE | re.DOTALL)
     assert report, here
     of_the_first = [line for line in here.splitlines() if line.startswith(f"[rank {report[1]}] rondo train: ")] + [report[0]]
@@ -261,7 +263,7 @@ def test_an_address_of_ipv6(rondo_bin, clean_environment, tmp_path, flags):
 
 
 def test_the_index_of_a_pod_is_its_node_rank(rondo):
-    """The index is that of an Indexed Job, with Kubeflow's variables or flags for the rest."""
+    """The index of an Indexed Job; Kubeflow's variables or flags give the rest."""
     environment = {"JOB_COMPLETION_INDEX": "1", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1"}
     result = rondo("run", *bash("echo $RANK $GROUP_RANK of $WORLD_SIZE"), env=environment)
     assert sorted(result.stdout.splitlines()) == ["[rank 2] 2 1 of 4", "[rank 3] 3 1 of 4"], result.stderr
@@ -292,7 +294,7 @@ def test_a_host_that_never_comes_is_named(rondo, rondo_bin):
 
 
 def test_ranks_that_lose_rank_0_while_they_join_say_so(rondo, rondo_bin):
-    """One of three hosts never comes, and rank 0 gives up first."""
+    """One of three hosts never joins, and rank 0 gives up first."""
     with reserved_ports(1) as (port,):
         first, second = [rondo.start("run", "--nnodes", 3, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port,
                                      "--rdzv-conf", f"join_timeout={seconds}", rondo_bin / "examples" / "collectives")
@@ -332,7 +334,7 @@ def test_the_same_node_rank_twice_is_told(rondo, rondo_bin, clean_environment, t
 
 @pytest.fixture
 def one_of_two(rondo, rondo_bin):
-    """Starts one of two launchers, of one rank each; the rank says its process id first."""
+    """Starts one of two launchers with one rank each; the rank prints its process id first."""
     with reserved_ports(1) as (port,):
         yield lambda host, *flags: rondo.start(
             "run", "--nnodes", 2, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1, *flags, "--",
@@ -340,11 +342,11 @@ def one_of_two(rondo, rondo_bin):
 
 
 def test_a_host_that_is_an_attempt_ahead_waits_for_rank_0(one_of_two):
-    """Hosts change over one after the other: rank 0 of the attempt before may still listen."""
+    """Hosts restart one after the other: rank 0 of the previous attempt may still listen."""
     first = one_of_two(0, "--max-restarts", 1)
     first.stdout.readline()
     ahead = one_of_two(1, "--max-restarts", 1, "--restart-count", 1)
-    # Rank 0 would wait for the second host in an attempt that this has left: it is told that the attempt is over.
+    # Rank 0 waits for the second host in an attempt that this host has left: it learns that the attempt is over.
     for process in (first, ahead):
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, out + err
@@ -359,14 +361,14 @@ def test_a_kill_while_ranks_join_costs_one_restart(rondo, rondo_bin):
         hosts = [rondo.start("run", "--nnodes", 2, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 2,
                              "--max-restarts", 1, "--", *bash(script)) for host in range(2)]
         for process in hosts:
-            out, err = process.communicate(timeout=120)  # less than the time in which ranks may join
+            out, err = process.communicate(timeout=120)  # less than the time limit of joining
             assert process.returncode == 0, out + err
             assert "restart 1 of 1" in err, err
 
 
 def test_a_kill_while_ranks_join_ends_the_other_host(hosts, rondo_bin, clean_environment, tmp_path):
-    """Which does not wait for the time in which ranks may join."""
-    # Once rank 0 listens, which its launcher tells nobody.
+    """The other host does not wait for the time limit of joining."""
+    # Rank 3 kills itself once rank 0 listens; only a connection can detect that.
     script = (f'[ $RANK = 3 ] && {{ until : 2>/dev/null </dev/tcp/$MASTER_ADDR/$MASTER_PORT; do sleep 0.05; done; kill -9 $$; }}; '
               f'exec {rondo_bin / "examples" / "collectives"}')
     job = Job(launchers(hosts, rondo_bin, *bash(script), port=29624), clean_environment, tmp_path)
@@ -376,7 +378,8 @@ def test_a_kill_while_ranks_join_ends_the_other_host(hosts, rondo_bin, clean_env
 
 
 def test_a_kill_while_ranks_join_ends_all_hosts(rondo, rondo_bin):
-    """Rank 0 ends with the others, and its store with it; its launcher tells those who have not heard yet."""
+    """Rank 0 ends with the others, and its store with it; its launcher informs launchers that have not learned of the
+    failure."""
     program = rondo_bin / "examples" / "collectives"
     script = (f'[ $RANK = 2 ] && {{ until : 2>/dev/null </dev/tcp/$MASTER_ADDR/$MASTER_PORT; do sleep 0.05; done; exit 7; }}; '
               f'exec {program}')
@@ -396,7 +399,7 @@ def test_a_kill_on_rank_0s_host_before_it_listens_ends_the_other_host(rondo, ron
             return rondo.start("run", "--nnodes", 2, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n",
                                "2,1", "--", *bash(script), env={"RONDO_LOG_LEVEL": "info"})
         second = launcher(1)
-        # It says so when it begins to join.
+        # It prints this when it begins to join.
         begun = next(line for line in second.stderr if "matrix products" in line)
         first = launcher(0)
         out, err = first.communicate(timeout=120)
@@ -406,7 +409,7 @@ def test_a_kill_on_rank_0s_host_before_it_listens_ends_the_other_host(rondo, ron
 
 
 def test_a_signal_before_rank_0_listens_ends_the_other_host(rondo, rondo_bin):
-    """Its ranks would wait for the time in which ranks may join."""
+    """Its ranks would otherwise wait for the time limit of joining."""
     with reserved_ports(1) as (port,):
         def launcher(host, *words):
             return rondo.start("run", "--nnodes", 2, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
@@ -423,7 +426,7 @@ def test_a_signal_before_rank_0_listens_ends_the_other_host(rondo, rondo_bin):
 
 
 def test_a_signal_before_the_host_of_rank_0_is_there_is_told_it(rondo):
-    """By the launcher that was stopped: for a while it waits for rank 0 to listen."""
+    """The stopped launcher tells it: it waits for a while until rank 0 listens."""
     distributed = pytest.importorskip("torch.distributed")
     with reserved_ports(1) as (port,):
         second = rondo.start("run", "--nnodes", 2, "--node-rank", 1, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
@@ -442,7 +445,7 @@ def test_a_host_that_is_an_attempt_behind_is_told(one_of_two):
     behind = one_of_two(1)
     out, err = behind.communicate(timeout=120)
     assert behind.returncode != 0 and "rank 0 is in attempt 1" in err and "--restart-count 1" in err, out + err
-    # Where it may restart it comes along by itself.
+    # With restarts it joins the attempt by itself.
     behind = one_of_two(1, "--max-restarts", 1)
     for process in (first, behind):
         out, err = process.communicate(timeout=120)
@@ -465,7 +468,7 @@ def test_training_over_open_mpi(run, rondo_bin, clean_environment, table, tmp_pa
 
 
 def test_training_over_open_mpi_between_hosts(run, rondo_bin, clean_environment, table, tmp_path, alone):
-    """Hosts that are only said to be different; mpi_test.py has emulated ones."""
+    """Hosts that only have different names; mpi_test.py has emulated ones."""
     if shutil.which("mpirun") is None or not (rondo_bin / "../lib/rondo_mpi.so").exists():
         pytest.skip("Open MPI is not installed (make setup-peers), or was not when rondo was built")
     words = train_words(rondo_bin, table, tmp_path / "mpi", "--backend", "hierarchical(native, mpi, codec=bfloat16)")
@@ -482,7 +485,8 @@ def test_mpi_without_mpirun_says_so(rondo, rondo_bin, table, tmp_path):
     result = rondo("run", "-n", 2, *train_words(rondo_bin, table, tmp_path / "run", "--backend", "mpi"))
     assert result.returncode != 0
     assert "backend mpi: this is rank" in result.stderr and "mpirun" in result.stderr
-    # Before any rank sets up MPI: two that do so at once, each for itself, fail with other words now and then.
+    # Reported before any rank initializes MPI: two ranks that do so at once, each alone, sometimes fail with other
+    # messages.
     assert "mkdir" not in result.stderr and "MPI_Init" not in result.stderr
 
 

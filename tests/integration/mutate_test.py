@@ -1,4 +1,5 @@
-"""Damaged and hostile inputs, and outputs that cannot be written: tests/mutate in short; `make mutate` runs thousands."""
+"""Damaged and hostile inputs, and outputs that cannot be written: a short run of tests/mutate; `make mutate` runs
+thousands."""
 import itertools
 import pathlib
 import re
@@ -12,10 +13,10 @@ import corpus  # noqa: E402
 import crafted  # noqa: E402
 import run as mutate  # noqa: E402
 
-# Their inputs are made once, by the process that runs them.
+# One process creates their inputs once and runs them.
 pytestmark = pytest.mark.xdist_group("mutate")
 
-# The same in every run, so that a failure is of a change and not of chance; `make mutate` draws its own.
+# Fixed, so that a failure is due to a change and not to chance; `make mutate` draws its own seed.
 SEED = 20
 TORCH_FREE, ON_LIBTORCH = 150, 32
 
@@ -27,27 +28,27 @@ def made(tmp_path_factory, request):
     return root, binaries, corpus.make(root, binaries)
 
 
-# How rondo opens and parses what it reads.
+# Calls by which rondo opens and parses its input.
 READS = re.compile(r"\b(read_json_file|read_regular_file|read_text_file|parse_json_strict|parse_json_flag)\("
                    r"|\b(MappedInput|RegularFile|SafetensorsFile|ifstream)\b( \w+)?[({>]|jit::load\(|PyTorchStreamReader")
 
 
 def readers(repository):
-    """Source files that read something, as the cases name them. Files of the kernel's own are not read from anybody."""
+    """Yields source files that read input, as the cases name them. Files of the kernel are excluded."""
     for source in itertools.chain((repository / "rondo").rglob("*.cpp"), (repository / "apps").rglob("*.cpp")):
         if any(READS.search(line) and "/proc/" not in line and "/sys/" not in line and not line.lstrip().startswith("//")
                for line in source.read_text().splitlines()):
             yield str(source.relative_to(repository).with_suffix("")).removeprefix("rondo/")
 
 
-# How programs write where a flag says, up to the argument that has it.
+# Calls by which programs write to a flag's path, up to the argument with the path.
 WRITES = re.compile(r"\b(?:write_output|write_json|make_shared<(?:CsvLog|JsonLog)>)\(\s*([\w.>-]+)"
                     r"|\(\s*([\w.>-]+),\s*(?:rondo::)?ReplacedFile::Links::follow")
 
 
 def writes(repository):
-    """As crafted.WRITES names them."""
-    for source in (repository / "apps").rglob("*.cpp"):
+    """Yields places as crafted.WRITES names them."""
+    for source in itertools.chain((repository / "apps").rglob("*.cpp"), (repository / "rondo" / "train" / "log_targets").rglob("*.cpp")):
         if source.parent.name == "common":
             continue
         for match in WRITES.finditer(source.read_text()):
@@ -63,7 +64,7 @@ def test_every_output_flag_has_a_writer(repository):
 
 
 def taken_in_turn(cases):
-    """One case of each program, then a second one of each, and so on: a slice of any length has something of all."""
+    """Returns one case of each program, then a second one of each, and so on: every prefix covers all programs."""
     turns = {}
     seen = [turns.setdefault(case.command[0], itertools.count()) for case in cases]
     return [case for _, case in sorted(zip(map(next, seen), cases), key=lambda pair: pair[0])]

@@ -1,4 +1,4 @@
-"""`rondo new`: what it makes builds and trains in two commands; what it refuses leaves nothing behind."""
+"""`rondo new`: its project builds and trains in two commands; a rejected one leaves nothing behind."""
 import json
 import os
 
@@ -26,7 +26,7 @@ def test_a_new_project_trains_in_two_commands(new, run, installed, tmp_path):
     assert float(line.split("validation loss ")[1].split(",")[0]) < 1
     assert list((tmp_path / "my_model" / "checkpoints").iterdir())
     # The same model as a module in rondo's own programs.
-    for _ in range(2):  # as often as one likes
+    for _ in range(2):  # repeatable
         must("make", "-C", tmp_path / "my_model", "train-module", env=without_launcher(), timeout=300)
     trained = sorted((tmp_path / "my_model" / "runs").iterdir())
     assert len(trained) == 2

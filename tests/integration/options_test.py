@@ -1,5 +1,5 @@
-"""Flags that strategies, models, kinds of data and engines declare: help, the page about them, what is refused, and a program
-that adds a strategy and an engine of its own."""
+"""Flags that strategies, models, kinds of data and engines declare: help, the page about them, rejected values, and a
+program that adds its own strategy and engine."""
 import importlib.util
 import json
 import re
@@ -88,7 +88,7 @@ def test_the_page_says_what_the_program_says(repository, declared):
     assert page.with_tables(written, changed) != written
 
 
-# What cannot be
+# Invalid combinations
 
 
 @pytest.mark.parametrize("flags, facts", [
@@ -147,7 +147,7 @@ def test_configuration_files_are_held_to_the_same(rondo, text, tmp_path, content
 
 
 def test_a_default_of_another_strategy_is_no_contradiction(rondo, text, tmp_path):
-    """config.json holds every option; another --strategy may stand above it."""
+    """config.json has every option; another --strategy may precede it."""
     first = rondo("train", "--data", text, "--run-dir", tmp_path / "a", *SMALL, "--loader-threads", 2)
     assert first.returncode == 0, first.stderr
     configuration = json.loads((tmp_path / "a" / "config.json").read_text())
@@ -206,7 +206,7 @@ def test_brackets_are_another_way_to_say_flags(rondo, text, tmp_path):
     assert json.loads((tmp_path / "c" / "config.json").read_text())["inter_host_window"] == 4
 
 
-# A strategy and an engine of one's own
+# A custom strategy and engine
 
 
 def test_a_program_adds_a_strategy_with_an_option(run, rondo_bin, clean_environment, text, tmp_path):

@@ -1,4 +1,5 @@
-"""Models of one's own in every program: a shared module and TorchScript, in train, profile, plan, evaluate, predict, export."""
+"""Custom models in every program: a shared module and TorchScript, in train, profile, plan, evaluate, predict,
+export."""
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from safetensors.torch import load_file
 
 @pytest.fixture(scope="session")
 def table(tmp_path_factory):
-    """Three kinds of points in the plane."""
+    """Returns a table of three classes of points in the plane."""
     path = tmp_path_factory.mktemp("table") / "points.csv"
     generator = torch.Generator().manual_seed(1)
     rows = ["x,y,kind"]
@@ -29,7 +30,7 @@ def module(rondo_bin):
 
 @pytest.fixture(scope="session")
 def script(tmp_path_factory):
-    """A TorchScript model of points, as Python saves it."""
+    """Returns a TorchScript model of points, saved by Python."""
     path = tmp_path_factory.mktemp("script") / "net.pt"
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
@@ -60,7 +61,7 @@ def test_a_module_trains_and_is_judged(train, rondo, module, tmp_path, flags):
     judged = rondo("evaluate", "run", "--json", "-")
     assert judged.returncode == 0, judged.stderr
     figures = json.loads(judged.stdout)["figures"]
-    # The weights are the same; at O2 they were rounded in training.
+    # The weights are the same; at O2 training rounded them.
     assert figures["accuracy"] == pytest.approx(trained["validation"]["accuracy"], abs=0.04)
     assert figures["loss"] == pytest.approx(trained["validation"]["loss"], rel=1e-4 if "--precision" not in flags else 0.1)
 
@@ -85,14 +86,14 @@ def test_relative_paths_serve_from_any_folder(train, rondo, module, tmp_path):
     assert train("./libmine.so:make_model", "--steps", 2).returncode == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["model"] == f"{tmp_path}/libmine.so:make_model"
-    # Without --run-dir the folder carries the file's name alone.
+    # Without --run-dir the folder has only the file's name.
     assert rondo("train", "--config", "run/config.json", "--steps", 1).returncode == 0
     assert [path.name for path in (tmp_path / "runs").iterdir()][0].endswith("-libmine")
 
 
 @pytest.fixture(params=["module", "script"])
 def own(request, module, script):
-    """Of a model of each kind: what --model says, what its units are, and flags that say so."""
+    """Returns for a model of each kind: the value of --model, its units, and flags for units."""
     if request.param == "script":
         return script, ["root"], []
     return f"{module}:make_model", ["root", "block0", "block1", "output.0"], ["--unit-rules", "name:output.*"]
@@ -132,7 +133,7 @@ def test_a_module_predicts_and_is_exported(rondo, module, train, tmp_path):
     exported = rondo("export", "run", "-o", "net.pt", "--json", "-")
     assert exported.returncode == 0, exported.stderr
     said = json.loads(exported.stdout)
-    # Its forward reads the number of samples.
+    # Its forward depends on the number of samples.
     assert said["model"] == "libown_model.so:make_model" and said["samples"] == 2
     exported = rondo("export", "run", "-o", "net.safetensors", "--format", "safetensors")
     assert exported.returncode == 0, exported.stderr
@@ -144,11 +145,11 @@ def test_a_module_predicts_and_is_exported(rondo, module, train, tmp_path):
     assert torch.allclose(torch.jit.load(str(tmp_path / "net.pt"))(x), expected, atol=1e-5)
 
 
-BURNT_MS = 40  # hundreds of times what the model needs: on no machine the other rank computes as long
+BURNT_MS = 40  # hundreds of times the model's need: on no machine the other rank computes as long
 
 
 def test_a_rank_that_is_slow_is_named(train, rondo, module, tmp_path):
-    """The other rank waits for it as long, which is not computing."""
+    """The other rank waits as long for it, and waiting does not count as compute."""
     slow = json.dumps({"slow_rank": 1, "burnt_ms": BURNT_MS})
     trained = train(f"{module}:make_model", "--model-config", slow, "--nproc-per-node", 2, "--batch-size", 4, "--steps", 20)
     assert trained.returncode == 0, trained.stderr
@@ -175,7 +176,7 @@ def test_built_in_models_have_units_by_rules(rondo, tmp_path, model, rules, unit
 
 
 def test_text_trains_a_module_of_tokens(rondo, script, tmp_path):
-    """Data of any kind: the model is asked for what the data says."""
+    """Data of any kind: the model is built from the data's properties."""
     class Tokens(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -196,7 +197,7 @@ def test_text_trains_a_module_of_tokens(rondo, script, tmp_path):
 
 
 def save(path, forward):
-    """A TorchScript file of a class with this forward."""
+    """Writes a TorchScript file of a class with this forward."""
     namespace = {"torch": torch}
     source = f"import torch\nfrom typing import Dict, Tuple\nclass Odd(torch.nn.Module):\n{forward}\n"
     (path.parent / "odd_model.py").write_text(source)
@@ -237,12 +238,12 @@ def test_what_cannot_be_a_model(train, rondo_bin, module, script, tmp_path, repo
         for fact in facts:
             assert fact in result.stderr, (model, fact, result.stderr)
         assert not (tmp_path / "run").exists() or list((tmp_path / "run").iterdir()) == []
-    # What the factory itself says.
+    # The factory's own error.
     result = train(f"{module}:make_model", "--model-config", '{"width": 0}')
     assert result.returncode == 2 and "own_model: width is 0" in result.stderr
     result = train(f"{module}:make_model", "--unit-rules", "type:Conv2d")
     assert result.returncode == 2 and "--unit-rules" in result.stderr and "output.0" in result.stderr
-    # Rules cannot look into TorchScript.
+    # Rules cannot match inside TorchScript.
     result = train(script, "--unit-rules", "type:Linear")
     assert result.returncode == 2 and "--unit-rules" in result.stderr and "net.pt" in result.stderr
     result = train(f"{module}:make_model", "--unit-rules", "kind:Conv2d")
@@ -252,7 +253,7 @@ def test_what_cannot_be_a_model(train, rondo_bin, module, script, tmp_path, repo
 
 
 class Unused(torch.nn.Module):
-    """A model of points with a layer that nothing uses."""
+    """A model of points with an unused layer."""
 
     def __init__(self):
         super().__init__()
@@ -281,7 +282,7 @@ def rondo_result(done):
 
 
 class WordClassifier(torch.nn.Module):
-    """Classes of texts by the mean of their tokens: the input is tokens, token types and the mask."""
+    """A classifier of texts by the mean of their tokens: the input is tokens, token types and the mask."""
 
     def __init__(self):
         super().__init__()

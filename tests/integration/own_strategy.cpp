@@ -1,5 +1,4 @@
-// `rondo train` with strategies and an engine that rondo does not have: what a program of one's own adds, and
-// nothing else.
+// `rondo train` with strategies and an engine that rondo does not have, added by a program.
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -22,7 +21,7 @@ rondo::Declaration checked_declaration() {
   rondo::OptionsOf<CheckedOptions> table;
   table.add("check-share", &CheckedOptions::check_share, "Percent of steps whose end compares parameters",
             rondo::within(1, 100));
-  table.include(rondo::communication_options());  // declared once for all that take them
+  table.include(rondo::communication_options());  // declared once for all strategies that have them
   return {.name = "checked", .summary = "ddp that compares parameters often", .options = table};
 }
 
@@ -33,7 +32,7 @@ std::unique_ptr<rondo::Strategy> make_checked(const rondo::Context& context, con
   return rondo::all_strategies().make("ddp", context, ddp);
 }
 
-// ddp that takes long to go, after which rank 0 reports that rank 1 has refused it.
+// A slow variant of ddp: rank 0 finally reports that rank 1 has rejected it.
 class SlowToGo final : public rondo::Strategy {
  public:
   explicit SlowToGo(const rondo::Context& context)

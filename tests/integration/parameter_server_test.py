@@ -1,4 +1,4 @@
-"""`--strategy parameter_server` from outside: processes by role, what a kill of one means, and what every mistake says."""
+"""`--strategy parameter_server` as a user runs it: processes by role, the effect of kills, and error messages."""
 import json
 import os
 import pathlib
@@ -11,14 +11,14 @@ from launching import alive, reserved_ports, wait_until
 SERVED = ["--strategy", "parameter_server", "--model", "mlp", "--data-kind", "csv", "--log-every", 1,
           "--optimizer", "sgd", "--lr", 0.1, "--seed", 3, "--progress", "off", "--trace-steps", 0]
 
-# Of trainings in which somebody is killed: they last seconds, and the kill comes in between.
+# For trainings in which a process is killed: they last seconds, and the kill comes in between.
 STEPS = 10_000
 LONG = ["--steps", STEPS, "--eval-every", 0, "--checkpoint-every", STEPS // 10]
 
 
 @pytest.fixture(scope="session")
 def table(tmp_path_factory):
-    """Two classes that a line divides."""
+    """Returns a table of two classes that a line separates."""
     path = tmp_path_factory.mktemp("table") / "points.csv"
     rows = ["a,b,label"]
     for i in range(600):
@@ -45,7 +45,7 @@ def losses(run, worker=0):
 
 
 def tasks(launcher):
-    """Process ids below `launcher` by (role, number), once each has become what it is to be."""
+    """Returns process ids below `launcher` by (role, number), once each runs its final program."""
     found = {}
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -120,7 +120,7 @@ def test_a_resumed_run_goes_on_with_the_optimizer_of_the_servers(rondo, flags, t
                          *(["--resume"] if number else []), timeout=120)
             assert done.returncode == 0, done.stderr
     assert losses(tmp_path / "parts")[-30:] == pytest.approx(losses(tmp_path / "whole")[-30:], rel=1e-3)
-    # And under another strategy.
+    # Also under another strategy.
     done = rondo("train", "--resume", "--strategy", "one_device", "--run-dir", tmp_path / "parts", "--steps", 61,
                  timeout=120)
     assert done.returncode == 0, done.stderr
@@ -147,7 +147,8 @@ def test_a_lost_worker_returns(rondo, flags, tmp_path):
     worker = result_of(tmp_path)["servers"]["workers"][1]
     assert worker["returns"] == 1 and worker["phase"] == "finished"
     assert worker["steps"] == STEPS
-    # It goes on where it was: each step and each part of the data once. (Of the step in which it was killed the row may be missing.)
+    # It continues from its state: each step and each part of the data once. (The row of the interrupted step may be
+    # missing.)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.worker-1.jsonl").read_text().splitlines()]
     steps = [row["step"] for row in rows]
     assert steps == sorted(set(steps)) and steps[-1] == STEPS and len(steps) >= STEPS - 1
@@ -165,19 +166,19 @@ def test_an_evaluator_judges_the_checkpoints_of_the_run(rondo, flags, tmp_path):
     assert rows[-1]["validation_accuracy"] > 0.9
     result = result_of(tmp_path)
     assert rows[-1]["validation_loss"] == pytest.approx(result["validation"]["loss"], rel=1e-5)
-    # Whoever trains is not disturbed, and servers know of no third worker.
+    # The training is not disturbed, and servers have no third worker.
     assert [w["steps"] for w in result["servers"]["workers"]] == [300, 300]
 
 
 def test_a_synchronous_step_of_a_model_with_any_number_of_parameters(rondo, flags):
-    """With eight parameters the ring of pushes had no room for the end of the step."""
+    """With eight parameters the ring of pushes once had no room for the end of the step."""
     done = rondo("train", *flags, "--ps-mode", "sync", "--ps", 1, "--workers", 1, "--model-config", '{"hidden": [4, 4, 4]}',
                  "--steps", 3, "--timeout", "60s")
     assert done.returncode == 0, done.stderr
 
 
 def test_the_timeout_reaches_servers(rondo, flags, tmp_path):
-    """No server answers: the worker ends long before the five minutes that are the default."""
+    """No server answers: the worker ends long before the default of five minutes."""
     secret = tmp_path / "secret"
     secret.write_text("a" * 64)
     secret.chmod(0o600)
@@ -211,7 +212,7 @@ def test_an_evaluator_that_comes_when_the_training_is_over_ends(rondo, flags, tm
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (run / "metrics.evaluator.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [20]
-    # The launcher tells one of its own that its workers have ended, whatever they left behind.
+    # The launcher tells its own evaluator that the workers have ended, whatever files they left.
     late = f'[ $ROLE_NAME = evaluator ] || exit 0; exec "$0" "$@"'
     done = rondo("run", "-n", 2, "--evaluator", "--", "bash", "-c", late, rondo.program, "train", *flags, "--timeout", "10min")
     assert done.returncode == 0, done.stderr
@@ -243,7 +244,7 @@ def test_a_killed_server_loses_no_update(rondo, flags, tmp_path):
 
 @pytest.fixture
 def cluster(rondo, flags, tmp_path):
-    """cluster(role, index, **variables): a process of a cluster that TF_CONFIG describes."""
+    """cluster(role, index, **variables) starts a process of a cluster that TF_CONFIG describes."""
     with reserved_ports(3) as ports:
         yield starter_of(rondo, flags, tmp_path, ports)
 
@@ -330,7 +331,7 @@ def test_rondo_run_refuses_roles_that_cannot_be(rondo, flags_of_run, facts):
 
 
 def test_rondo_run_tells_each_process_its_role(rondo, tmp_path):
-    # Servers end with the workers, which wait here until the server's command has written.
+    # Servers end with the workers, which wait here until the server's command has written its output.
     script = (f'until [ -s {tmp_path}/ps ]; do sleep 0.01; done; '
               'echo "$ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, rank $RANK of $WORLD_SIZE, memory ${RONDO_SERVER_MEMORY:+there}" '
               f'> {tmp_path}/$RANK; stat -Lc %a "$RONDO_SECRET_FILE" >> {tmp_path}/$RANK; echo "$TF_CONFIG" >> {tmp_path}/$RANK')

@@ -1,4 +1,4 @@
-"""`rondo train --mesh`, `--strategy pipeline`: a model in stages, from outside."""
+"""`rondo train --mesh`, `--strategy pipeline`, as a user runs it: a model in stages."""
 import json
 
 import pytest
@@ -30,7 +30,7 @@ def test_a_mesh_of_pipeline_and_data(train, tmp_path, strategy):  # noqa: F811
     result = train("--mesh", "pipeline=2,data=2", "--strategy", strategy, "--micro-batches", 2, "--batch-size", 4,
                    "--eval-every", 0, "--steps", 4, ranks=4)
     assert result.returncode == 0, result.stderr
-    assert "one unit" not in result.stderr  # a stage is one, and nobody can change that
+    assert "one unit" not in result.stderr  # a stage is one unit, which a user cannot change
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
 
 
@@ -56,7 +56,7 @@ def test_a_run_goes_on_without_stages_and_with_others(train, tmp_path):  # noqa:
 
 
 def test_a_run_goes_on_in_other_meshes_from_parts(train, tmp_path):  # noqa: F811
-    """Every rank writes what it has of the state: stages, then divided layers, then everything."""
+    """Every rank writes its part of the state: stages, then divided layers, then everything."""
     parts = ["--checkpoint-sharded"]
     train(*FLAGS, "--steps", 10, run_dir="alone", ranks=1).check_returncode()
     for steps, batch, more in [(3, 8, ["--strategy", "pipeline"]), (4, 8, ["--strategy", "pipeline"]), (5, 8, ["--strategy", "tensor"]),
@@ -75,7 +75,7 @@ def test_bubbles_are_in_the_trace_and_the_report(train, rondo, tmp_path):  # noq
     done = rondo("report", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     trace = json.loads((tmp_path / "run" / "trace.json").read_text())
-    # In the lane of what is computed: rank 1 waits for its first activation, rank 0 for gradients.
+    # In the compute lane: rank 1 waits for its first activation, rank 0 for gradients.
     waits = {(event["pid"], event["name"]) for event in trace["traceEvents"] if event.get("tid") == 0 and "wait" in event["name"]}
     assert (1, "wait stage 1, micro-batch 0") in waits
     assert any(rank == 0 and "stage 0, micro-batch" in name for rank, name in waits)

@@ -1,4 +1,4 @@
-"""rondo plan and rondo simulate as a user calls them: results, files, pages, every bad input."""
+"""rondo plan and rondo simulate as a user calls them: results, files, pages, invalid input."""
 import json
 import math
 import re
@@ -17,7 +17,7 @@ BASELINES = {"ddp", "zero1", "zero2", "zero3", "fsdp_prefetch_1", "fsdp_limit_2"
 
 @pytest.fixture
 def plan(rondo):
-    """rondo plan ... --json -: the result, and the process."""
+    """rondo plan ... --json -: returns the result and the process."""
 
     def run_plan(*words, expect=0, time_limit="2s"):
         result = rondo("plan", *words, "--json", "-", "--quiet", "--plan-time-limit", time_limit)
@@ -29,7 +29,7 @@ def plan(rondo):
 
 @pytest.fixture
 def profile(plan, tmp_path):
-    """A profile as a dictionary, from a file that rondo plan wrote."""
+    """Returns a profile as a dictionary, from a file that rondo plan wrote."""
     plan(*GPT, "--memory-limit", "4GiB", "--solver", "none", "--write-profile", "profile.json")
     return json.loads((tmp_path / "profile.json").read_text())
 
@@ -53,14 +53,14 @@ def test_a_plan_has_what_is_promised(plan, rondo, tmp_path):
     assert [unit["name"] for unit in json.loads((tmp_path / "fsdp2.json").read_text())["units"]] == \
         [unit["name"] for unit in result["units"]]
     assert "communicated_once[" in (tmp_path / "plan.mps").read_text()
-    # The simulator says the same about the file.
+    # The simulator has the same results for the file.
     simulated = rondo("simulate", "profile.json", "--ranks", "8", "--plan", "plan.json", "--memory-limit", "700MiB",
                       "--json", "-")
     assert simulated.returncode == 0, simulated.stderr
     answer = json.loads(simulated.stdout)
     assert math.isclose(answer["step_ms"], result["step_ms"], rel_tol=1e-9)
     assert answer["peak_bytes"] == result["peak_bytes"]
-    # Of another profile it is refused.
+    # The plan is rejected for another profile.
     other = rondo("simulate", "--random-profile", "1", "--ranks", "8", "--plan", "plan.json")
     assert other.returncode == 2 and "plan.json" in other.stderr and result["profile_hash"] in other.stderr, other.stderr
 
@@ -163,7 +163,7 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
     assert len(probe["canvases"]) == 3 and all(canvas["painted"] > 500 for canvas in probe["canvases"])
     assert "Written by rondo plan" in probe["foot"] and "rondo report" not in probe["foot"]
     assert "rondo plan --synthetic" in probe["head"] and "--memory-limit 700MiB" in probe["head"]
-    # Lines can be told apart without their colours, and each has a name.
+    # Lines are distinguishable without colours, and each has a name.
     looks = [" ".join(line["look"].split(" ")[1:]) for line in canvas_of(probe, "Step time of the plan")["datasets"]]
     assert len(looks) >= 5 and len(looks) == len(set(looks)), looks
     bytes_axis = canvas_of(probe, "Bytes alive")["scales"]["y"]
@@ -216,7 +216,7 @@ def test_simulate_closed_forms(rondo):
 
 
 def test_simulate_prints_figures_for_people(rondo):
-    """With units and of few digits; --json has them all."""
+    """Values have units and few digits; --json has all digits."""
     words = ("--synthetic", "gpt:layers=8,dim=1024", "--ranks", 16, "--strategy", "zero2", "--topology", "fat_tree")
     shown = rondo("simulate", *words)
     assert shown.returncode == 0, shown.stderr

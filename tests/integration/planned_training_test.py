@@ -1,4 +1,4 @@
-"""From a limit to a running training: `rondo train --strategy planned`, with a plan file and in one go."""
+"""From a limit to a running training: `rondo train --strategy planned`, with a plan file and in a single command."""
 import json
 import re
 
@@ -12,7 +12,7 @@ GLOO = ["--backend", "gloo"]
 
 @pytest.fixture(scope="module")
 def profile(rondo_bin, tmp_path_factory):
-    """Of the model of these tests, by hand: what a plan needs to know, not what this machine does."""
+    """Returns a handwritten profile of these tests' model: enough for a plan, independent of this machine."""
     block = {"forward_s": 0.001, "backward_s": 0.002, "activation_bytes": 200_000, "checkpointed_activation_bytes": 16_384}
     sizes = {"root": 69_888, "transformer.h.0": 50_816, "transformer.h.1": 50_816}
     units = [{"name": name, "parameter_bytes": size, "gradient_bytes": size, "optimizer_bytes": 2 * size, **block}
@@ -34,7 +34,7 @@ def plan(rondo, profile, tmp_path):
                      "--quiet", "--plan-time-limit", "30s", "--block-size", "16KiB", *words)
 
     def make(share, name="plan.json", *words, ranks=2):
-        """For so many times the least memory that any plan needs."""
+        """Makes a plan for `share` times the smallest feasible memory."""
         run_plan(1, "least.json", words, ranks)
         least = json.loads((tmp_path / "least.json").read_text())["smallest_limit_bytes"]
         result = run_plan(share * least, name, words, ranks)
@@ -66,7 +66,7 @@ def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
         if unit["name"] != "root":
             assert 0 < unit["measured"]["peak_bytes"] <= prediction["measured"]["peak_bytes"]
     waits = {side: [unit[side]["exposed_comm_ms"] for unit in prediction["units"]] for side in ("predicted", "measured")}
-    # Of the plan the waits of units are all waits; measured ones are medians, each by itself.
+    # In the plan the units' waits add up to all waits; measured values are separate medians.
     assert sum(waits["predicted"]) == pytest.approx(prediction["predicted"]["exposed_comm_ms"])
     assert max(waits["measured"]) <= prediction["measured"]["exposed_comm_ms"] * 2 + 1
 
@@ -79,7 +79,7 @@ def test_accumulated_passes_as_planned(train, plan, tmp_path):  # noqa: F811
 
 
 def test_a_hybrid_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
-    """Two replicas of a model that two ranks share, each unit with the strategy that the plan has for it."""
+    """Two replicas of a model that two ranks share, each unit with its planned strategy."""
     train("--strategy", "ddp", *GLOO, "--steps", 3, run_dir="ddp", ranks=4).check_returncode()
     file = plan(1.05, "plan.json", "--shard-ranks", 2, ranks=4)
     document = json.loads(file.read_text())
@@ -166,12 +166,12 @@ def test_one_go_plans_for_numbers(rondo, loss, tmp_path):
     profile = json.loads((tmp_path / "run" / "profile.json").read_text())
     assert profile["made_for"].endswith("loss " + {"auto": "mse"}.get(loss, loss))
     assert len(losses(tmp_path / "run")) == 4
-    # A profile of another loss is another job's.
+    # A profile of another loss belongs to another job.
     again = rondo("train", "--config", "run/config.json", "--loss", "smooth_l1", "--profile", "run/profile.json", "--steps", 1,
                   "--run-dir", "again", timeout=120)
     assert again.returncode == 2 and "was measured for mlp" in again.stderr, again.stderr
     assert "smooth_l1" in again.stderr
-    # So is one of other matrix products.
+    # So does one with other matrix products.
     own, other = ("fast", "default") if "fast matrix products" in profile["made_for"] else ("default", "fast")
     profile["made_for"] = profile["made_for"].replace(f"{own} matrix", f"{other} matrix")
     (tmp_path / "other.json").write_text(json.dumps(profile))
@@ -180,7 +180,7 @@ def test_one_go_plans_for_numbers(rondo, loss, tmp_path):
 
 
 def test_the_smallest_limit_holds_a_whole_run(train, tmp_path):  # noqa: F811
-    """That an infeasible one names: training, validation, checkpoints and the way back from one."""
+    """With the limit that an error names as feasible: training, validation, saving checkpoints and resuming."""
     wide = ["--layers", 6, "--width", 64, "--strategy", "planned", "--plan-time-limit", "1s"]
     wrong = train(*wide, "--memory-limit", "1500kB", "--steps", 4)
     assert wrong.returncode == 2, wrong.stderr
@@ -199,10 +199,10 @@ def test_an_infeasible_limit_is_named_before_training(train, tmp_path):  # noqa:
     wrong = train("--strategy", "planned", "--memory-limit", "100kB", "--steps", 1, *GLOO)
     assert wrong.returncode == 2, wrong.stderr
     assert "--memory-limit 100kB" in wrong.stderr, wrong.stderr
-    # Which limit would do, as a number that can be typed.
+    # Names a sufficient limit as a number that can be copied.
     assert any(int(bytes_) > 100_000 for bytes_ in re.findall(r"\b(\d+)B\b", wrong.stderr)), wrong.stderr
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
-    # A profile of another job is refused, and this job's own is not measured again.
+    # A profile of another job is rejected, and this job's own is not measured again.
     again = train("--strategy", "planned", "--memory-limit", "100kB", "--batch-size", 2, "--steps", 1, *GLOO, "--profile",
                   tmp_path / "run" / "profile.json")
     assert again.returncode == 2 and "was measured for gpt-tiny" in again.stderr, again.stderr

@@ -1,4 +1,4 @@
-"""Mixed precision and the choice of matrix kernels, from outside: flags, files, and what a mistake says."""
+"""Mixed precision and the choice of matrix kernels as a user sees them: flags, files, and error messages."""
 import fcntl
 import json
 import os
@@ -59,14 +59,14 @@ def test_mixed_precision_trains_and_resumes_with_its_scale(train, tmp_path):
     assert [row["step"] for row in history] == [1, 2, 3, 4, 5, 6]
     assert history[4]["loss_scale"] == scaler["scale"]
     assert state_of(tmp_path / "run")["scaler"]["_growth_tracker"] >= 2
-    # The checkpoint holds the float32 master weights: text can be drawn from it.
+    # The checkpoint has the float32 master weights: it can generate text.
     result = train("--sample", "The ", "--length", 5)
     assert result.returncode == 0 and result.stdout.startswith("The "), result.stderr
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero3"])
 def test_a_gradient_that_is_no_number_is_logged_and_skipped(train, tmp_path, strategy):
-    """With a learning rate beyond all measure the weights are infinite after a step, and all later ones are skipped."""
+    """With a huge learning rate the weights are infinite after one step, and all later steps are skipped."""
     result = train("--precision", "O1", "--loss-scale", "dynamic", "--optimizer", "sgd", "--lr", 1e38, "--steps", 4,
                    "--nproc-per-node", 2, "--strategy", strategy)
     assert result.returncode == 0, result.stderr
@@ -104,7 +104,8 @@ def measurements(tmp_path):
 
 
 def kernels(rondo_bin, clean_environment, **variables):
-    """What MKL is told in a process with these variables: whether the kernels are the fast ones, and how exact they are."""
+    """Returns MKL's state in a process with these variables: whether the kernels are the fast ones, and their
+    errors."""
     result = subprocess.run([rondo_bin / "rondo-matmul", "--one"], env=clean_environment | variables, capture_output=True,
                             text=True, timeout=120)
     assert result.returncode == 0, result.stderr
@@ -119,7 +120,7 @@ def other_makers_processor():
 
 
 def test_products_stay_float32(rondo_bin, clean_environment):
-    """The largest error of any product against float64: of the size that sums of float32 have, whichever the kernels."""
+    """The largest error of any product against float64 has the size of float32 sums, with either kernels."""
     for choice in ("libtorch", "fast"):
         errors = kernels(rondo_bin, clean_environment, RONDO_MATMUL=choice)["errors"]
         assert len(errors) == 12 and all(0 < error < 1e-6 for error in errors), (choice, errors)
@@ -138,7 +139,7 @@ def test_the_doctor_measures_once_and_says_what_is_used(rondo, rondo_bin, clean_
     assert finding["data"]["fast_gflops"] == pytest.approx(entry["fast"]["gflops"])
     rondo("doctor", env=environment)
     assert measurements.read_text() == stored
-    # Another process takes what was measured, and only what was measured with its own libtorch.
+    # Another process uses the measurement, but only one made with its own libtorch.
     uses_fast = finding["data"]["kernels"] == "fast"
     assert kernels(rondo_bin, clean_environment, **environment)["fast"] == uses_fast
     for speed, expected in ((10.0, True), (0.5, False)):
@@ -174,7 +175,7 @@ def test_who_waits_for_another_programs_measuring_says_so(rondo, repository, mea
         pytest.skip(NOTHING_IS_MEASURED)
     measurements.parent.mkdir()
     folder = os.open(measurements.parent, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)  # as a program that measures
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as a measuring program does
     try:
         process = rondo.start("train", "--data", repository / "README.md", "--run-dir", "run", *SMALL, "--steps", 1,
                               env={"RONDO_MATMUL_MEASUREMENTS": str(measurements)})
@@ -184,11 +185,11 @@ def test_who_waits_for_another_programs_measuring_says_so(rondo, repository, mea
     finally:
         os.close(folder)
     rest = process.communicate(timeout=120)[1]
-    assert process.returncode == 0 and "measuring which" not in rest, rest  # it took the other program's result
+    assert process.returncode == 0 and "measuring which" not in rest, rest  # it used the other program's result
 
 
 def measuring_for(path):
-    """The processes of rondo-matmul that measure for this file; other tests may measure at the same time."""
+    """Returns the rondo-matmul processes that measure for this file; other tests may measure at the same time."""
     variable = f"RONDO_MATMUL_MEASUREMENTS={path}".encode()
     found = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
@@ -196,7 +197,7 @@ def measuring_for(path):
             if (process / "comm").read_text() == "rondo-matmul\n" and variable in (process / "environ").read_bytes().split(b"\0"):
                 found.append(int(process.name))
         except OSError:
-            pass  # it has ended
+            pass  # the process has ended
     return found
 
 
@@ -209,11 +210,11 @@ def test_nothing_measures_on_when_the_launcher_was_stopped(rondo, repository, tm
     first = process.stderr.readline()
     assert "measuring which kernels" in first, first
     deadline = time.monotonic() + 60
-    while len(measuring_for(measurements)) < 2:  # the one that waits, and the one that it started
+    while len(measuring_for(measurements)) < 2:  # the waiting process, and its child
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(stop)
-    rest = process.communicate(timeout=60)[1]  # also its children hold the pipe
+    rest = process.communicate(timeout=60)[1]  # its children hold the pipe, too
     assert process.returncode == (3 if stop == signal.SIGTERM else -signal.SIGKILL), rest
     while measuring_for(measurements):
         assert time.monotonic() < deadline
@@ -221,7 +222,7 @@ def test_nothing_measures_on_when_the_launcher_was_stopped(rondo, repository, tm
     assert not measurements.exists() and not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
-# Neither root can write below /proc.
+# Not even root can write below /proc.
 NO_HOME = {"RONDO_MATMUL_MEASUREMENTS": "", "XDG_CACHE_HOME": "", "HOME": "/proc/nowhere"}
 
 
@@ -254,7 +255,8 @@ def test_a_relative_cache_folder_is_none(rondo, repository, tmp_path):
 
 
 def test_any_program_that_links_rondo_has_the_choice(rondo_bin, clean_environment):
-    """Also one that rondo's commands do not start: rondo asks the dynamic linker whether MKL asks rondo."""
+    """Including a program that rondo's commands do not start: rondo checks with the dynamic linker whether MKL calls
+    rondo's function."""
     for choice in ("libtorch", "fast"):
         environment = clean_environment | {"RONDO_MATMUL": choice, "RONDO_LOG_LEVEL": "info"}
         result = subprocess.run([rondo_bin / "examples" / "minimal"], env=environment, capture_output=True, text=True,

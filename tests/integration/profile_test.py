@@ -1,4 +1,4 @@
-"""`rondo profile`: the file that `rondo plan --profile` reads."""
+"""`rondo profile`: writes the input of `rondo plan --profile`."""
 import json
 
 import pytest
@@ -22,13 +22,13 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
         assert unit["checkpointed_activation_bytes"] <= unit["activation_bytes"]
     for block in profile["units"][1:]:
         assert block["parameter_bytes"] == 4 * (12 * 64 * 64 + 13 * 64)
-        # A checkpointed block keeps its input (counted where it came to be, that is one output a block), and where
-        # the random generators stood.
+        # A checkpointed block keeps its input (counted in the block that created it, so one output per block), and the
+        # state of the random generators.
         assert 4 * 32 * 64 * 4 <= block["checkpointed_activation_bytes"] < 1.2 * 4 * 32 * 64 * 4
         assert block["activation_bytes"] > 5 * block["checkpointed_activation_bytes"]
 
     link = profile["link"]
-    # Where ranks of one host work in place, nothing travels besides the units.
+    # If ranks of one host work in place, there is no communication overhead besides the units.
     assert "overhead_s" not in profile
     assert link["ranks"] == 2 and 0 <= link["contention"] < 1 and link["parameters_in_place"]
     assert profile["made_for"].startswith("gpt-tiny {") and "batch 4 a rank, adamw, 2 ranks" in profile["made_for"]
@@ -39,9 +39,10 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
 
 
 def test_between_hosts_a_profile_says_what_a_step_computes_besides_its_units(run, rondo_bin, tmp_path):
-    """Where blocks travel in the background, real steps are measured, and the plan's step contains what units do not."""
+    """If communication progresses in the background, real steps are measured, and the plan's step includes the overhead
+    outside units."""
     config = {"layers": 3, "heads": 2, "width": 64, "context": 32}
-    # What is measured is a difference, of which a disturbed measurement may leave nothing.
+    # The overhead is a difference, which a disturbed measurement may reduce to zero.
     for _ in range(5):
         result = run(rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config), "--backend",
                      "gloo", "--passes", 3, "--largest", "256KiB", "--json", "profile.json")
@@ -58,7 +59,7 @@ def test_between_hosts_a_profile_says_what_a_step_computes_besides_its_units(run
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
-    # Computing is longer by just that; what is hidden beside it may make the step a little less so.
+    # Compute grows by exactly the overhead; hidden communication may make the step grow slightly less.
     more = simulated({**profile, "overhead_s": profile["overhead_s"] + 10})
     less = simulated(profile)
     assert more["compute_ms"] - less["compute_ms"] == pytest.approx(10_000, rel=1e-3)
@@ -72,7 +73,7 @@ def test_a_profile_is_of_a_loss(run, rondo_bin, tmp_path):
     assert result.returncode == 0, result.stderr
     profile = json.loads((tmp_path / "profile.json").read_text())
     assert profile["made_for"].endswith("default matrix products, loss mse")
-    # Images and, for each class, a number.
+    # Images, and a number for each class.
     assert profile["base_bytes"] >= 4 * 4 * (28 * 28 + 10)
 
 

@@ -1,4 +1,4 @@
-"""What a program of somebody else's may include: rondo/*.h and rondo/extend/*.h, and nothing that gets in its way."""
+"""Headers that an external program may include: rondo/*.h and rondo/extend/*.h, without conflicts."""
 import pathlib
 import re
 import sys
@@ -23,12 +23,12 @@ def includes(path):
 
 
 def lists(repository):
-    """The public headers as a program includes them."""
+    """Returns the public headers as a program includes them."""
     return sorted(str(path.relative_to(repository)) for folder in ("rondo", "rondo/extend") for path in (repository / folder).glob("*.h"))
 
 
 def public_headers(repository):
-    """The headers of the sources that these include."""
+    """Returns the source headers that these include."""
     return {header for each in lists(repository) for header in includes(repository / each)} - set(lists(repository))
 
 
@@ -47,7 +47,8 @@ def test_the_page_lists_the_public_headers(repository):
     assert len(rows) == len(set(rows)) and set(rows) == public_headers(repository)
 
 
-# What names nothing that users need: comments, texts, directives, friends, forward declarations; the private parts of classes.
+# Parts that name nothing for users: comments, texts, directives, friends, forward declarations, private parts of
+# classes.
 NOT_CODE = re.compile(r'//.*|"(?:\\.|[^"\\\n])*"|^#.*|^ *friend .*|^(?:class|struct|enum|enum class) \w+;', re.MULTILINE)
 PRIVATE = re.compile(r"^( *) private:\n.*?(?=^\1 (?:public|protected):|^\1\})", re.MULTILINE | re.DOTALL)
 TYPE = re.compile(r"^(?:(?:class|struct|enum|enum class) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?:\s*:[^:][^;{]*)?\s*\{|"
@@ -58,18 +59,18 @@ class Header:
     def __init__(self, path):
         code = NOT_CODE.sub("", path.read_text())
         self.code = PRIVATE.sub("", code)
-        # The namespaces in which its words are looked up, innermost first.
+        # Namespaces in which its words are looked up, innermost first.
         namespace = next(iter(re.findall(r"^namespace (rondo\S*) \{", code, re.MULTILINE)), "rondo")
         parts = namespace.split("::")
         self.scopes = ["::".join(parts[:count]) for count in range(len(parts), 0, -1)]
         self.types = {f"{namespace}::{''.join(name)}" for name in TYPE.findall(code)}
 
     def named(self, types):
-        """Which of `types` its code names; `types` has all of rondo."""
+        """Returns the elements of `types` that its code names; `types` has all of rondo's types."""
         found = set()
         for word in set(re.findall(r"(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*", self.code)):
             parts = word.removeprefix("rondo::").split("::")
-            starts = ["::".join(parts[:count]) for count in range(len(parts), 0, -1)]  # A::B may be of the type A
+            starts = ["::".join(parts[:count]) for count in range(len(parts), 0, -1)]  # A::B may refer to type A
             names = (f"{scope}::{start}" for scope in self.scopes for start in starts)
             found.add(next((name for name in names if name in types), None))
         return found - {None}
@@ -132,7 +133,7 @@ def test_core_needs_no_libtorch(installed, tmp_path, header):
     must("c++", "-std=c++20", "-fsyntax-only", "-I", installed / "include", source)
 
 
-# A program with helpers of its own, which it calls though all of rondo is in scope.
+# A program with its own helpers, which it calls although all of rondo is in scope.
 NAMES = ["str", "join", "split", "trim", "name", "median", "printable", "parse_integer", "parse_number", "parse_json_strict",
          "divide_rounding_up"]
 

@@ -1,4 +1,5 @@
-"""rondo_torch: every operation x element type x {Work kept, dropped, future, two groups, timeout}, with Gloo as the oracle."""
+"""rondo_torch: every operation x element type x {Work kept, dropped, future, two groups, timeout}, with Gloo as the
+reference."""
 import json
 import pathlib
 

@@ -1,5 +1,5 @@
-"""rondo_torch, the plug-in for torch.distributed, as built in build/<preset>/python: what ranks compute with it under torchrun,
-mp.spawn, `rondo run` and by hand, next to Gloo; what they say when something is wrong; and that pip installs it."""
+"""rondo_torch, the plug-in for torch.distributed, as built in build/<preset>/python: results of ranks under torchrun,
+mp.spawn, `rondo run` and by hand, compared with Gloo; error messages; and installation by pip."""
 import json
 import os
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 from launching import reserved_ports
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "python_plugin"
-# Of what is noticed by itself, and not at the deadline of 100 s.
+# For errors that are detected immediately, and not at the deadline of 100 s.
 SOON_S = 30
 
 
@@ -71,7 +71,7 @@ def test_faults_are_named_on_every_rank(python_ranks):
         assert by_what["sparse"]["type"] == "UsageError" and "sparse" in by_what["sparse"]["message"].lower()
     late = reports[0]["timeout"]
     assert late["type"] == "TimeoutError" and late["ranks"] == [1, 2] and 0.15 < late["seconds"] < SOON_S, late
-    # Rank 0 has given the call up, so it is an error for those that come late, too.
+    # Rank 0 has given up the call, so it is an error for late ranks, too.
     for by_what in reports[1:]:
         assert {by_what[what]["type"] for what in ("late", "late again")} == {"TimeoutError"}, by_what
     for by_what in reports[:2]:
@@ -105,7 +105,8 @@ def test_the_rank_that_holds_the_store_may_end_after_its_last_call(what, plugin_
 
 @pytest.mark.parametrize("algorithm", ["engine", "ring"])
 def test_what_was_started_ends_and_owns_what_it_writes(algorithm, python_ranks):
-    """Also where plans run it: a rank that is outside, and futures of two groups in opposite order, are in the program."""
+    """Also with plans; the program includes a rank outside torch.distributed, and futures of two groups in opposite
+    order."""
     ranks = python_ranks(PROGRAMS / "dropped.py", 2, env={"RONDO_ALGORITHM": algorithm})
     for rank, (process, output, errors) in enumerate(ranks):
         assert re.fullmatch(rf"rank {rank}: \d+ checks\n", output), output + errors
@@ -129,7 +130,7 @@ def test_registered_memory_can_be_switched_off(python):
 
 
 def test_pip_installs_it(repository, rondo_bin, plugin_environment, tmp_path):
-    """From the finished build, so that nothing is compiled a second time."""
+    """Installs from the finished build, without compiling again."""
     target = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-build-isolation", "--no-deps",
            "--no-index", "--target", target, repository / "python"]

@@ -1,10 +1,11 @@
-"""What `make quickstart` runs after the build, with fewer steps: losses fall, text is written, the report is there."""
+"""The commands of `make quickstart` after the build, with fewer steps: losses fall, text is generated, the report
+exists."""
 import json
 import subprocess
 
 
 def test_quickstart_trains_samples_and_reports(repository, rondo_bin, tmp_path):
-    # A tree of its own with the same sources, so that the run directory does not land in this one.
+    # A separate tree with the same sources, so that the run directory is not in this one.
     for name in ("rondo", "scripts"):
         (tmp_path / name).symlink_to(repository / name)
     (tmp_path / "scripts").unlink()

@@ -1,4 +1,4 @@
-"""What `make` and `make nightly` run is still there: files, tests by name, and every benchmark."""
+"""Everything that `make` and `make nightly` run exists: files, tests by name, and every benchmark."""
 import re
 import subprocess
 
@@ -7,13 +7,13 @@ import pytest
 pytestmark = pytest.mark.tooling
 
 RECIPES = ("Makefile", "scripts/nightly.sh", ".ci/run", "scripts/sanitize.sh", "scripts/coverage.sh")
-# Minutes however small they are made, or no measurement of their own.
+# Scripts that take minutes at any size, or measure nothing themselves.
 NOT_NIGHTLY = {"benchmarks.py", "charts.py", "harness.py", "plot_collectives.py"}
-# Of bench/peers: one rank of a benchmark that is given --peers, or what those share.
+# Scripts of bench/peers: ranks of a benchmark with --peers, or shared code.
 STARTED_BY = {"checkpoint.py": "bench checkpoint", "first_step.py": "bench-dev startup", "loader.py": "bench-dev loader",
               "pipeline.py": "bench-dev pipeline", "step.py": "bench step"}
 OF_PEERS = {"gpt.py", "leaving.py", "peer_ratio.py"}
-# Needs TensorFlow, which its environment is made for by hand, and a card (make gpu-check).
+# Scripts that need TensorFlow, in an environment created by hand, or a GPU (make gpu-check).
 BY_HAND = {"tensorflow_strategies.py", "gpu_step.py"}
 
 

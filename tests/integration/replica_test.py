@@ -1,4 +1,4 @@
-"""Replicas of a training's state in memory: ranks and hosts that are killed, memory that is damaged, and the losses afterwards."""
+"""Replicas of a training's state in memory: killed ranks and hosts, damaged memory, and the losses afterwards."""
 import json
 import os
 import pathlib
@@ -9,11 +9,11 @@ import pytest
 from launching import alive, all_gone, bash, kill_launcher, reserved_ports, wait_until
 from train_test import worker_pids
 
-# So many steps that the training is under way for seconds after the moments at which it is stopped.
+# Enough steps that the training runs for seconds after the moments at which it is stopped.
 FLAGS = ["--model", "gpt-tiny", "--layers", 2, "--width", 32, "--seq-len", 16, "--data-kind", "text", "--extensions", ".md",
          "--batch-size", 2, "--log-every", 1, "--validation-fraction", 0, "--progress", "off", "--trace-steps", 0, "--steps", 600]
 RUN = ["run", "-n", 2, "--max-restarts", 2, "--"]
-# Two hosts of two ranks, that share no memory as far as the ranks know.
+# Two hosts of two ranks that share no memory as far as the ranks know.
 ON_HOSTS = 'RONDO_HOST=host$((RANK / 2)) exec "$0" "$@"'
 
 
@@ -34,7 +34,7 @@ def steps_in(folder):
 
 
 class Job:
-    """A training that is stopped at a moment between two replicas, disturbed, and goes on."""
+    """A training that is stopped between two replicas, disturbed, and continued."""
 
     def __init__(self, process, run_dir, ranks):
         self.process, self.run_dir = process, run_dir
@@ -43,16 +43,16 @@ class Job:
         self.memory, = [pathlib.Path(os.fsdecode(word.split(b"=", 1)[1])) for word in environ if word.startswith(b"RONDO_JOB_MEMORY=")]
 
     def replicas(self):
-        """The folders of the run's replicas, one for each host."""
+        """Returns the folders of the run's replicas, one for each host."""
         return sorted(self.memory.glob("host-*/run-*"))
 
     def newest(self):
-        """The newest step that all hosts have in memory; 0 is none."""
+        """Returns the newest step that all hosts have in memory; 0 if there is none."""
         steps = [steps_in(folder) for folder in self.replicas()]
         return min((found[-1] if found else 0 for found in steps), default=0)
 
     def suspend(self, moment):
-        """Suspends all ranks when moment(newest replica) holds, and still does."""
+        """Suspends all ranks at a time when moment(newest replica) holds."""
         def suspended():
             assert self.process.poll() is None, self.process.stderr.read()
             if not moment(self.newest()):
@@ -78,12 +78,12 @@ class Job:
 
 
 def went_on_from(err):
-    """Steps, each once: the report of a failure may repeat what the rank has said."""
+    """Returns the steps, each once: a failure report may repeat a rank's output."""
     return list(dict.fromkeys(int(line.rsplit("step-", 1)[1]) for line in err.splitlines() if "going on from the replica in memory" in line))
 
 
 def is_newest(found, step, every):
-    """What survives may have completed the next replica, which was under way."""
+    """Allows for the next replica, which was in progress and may have been completed."""
     return step <= found <= step + 2 * every
 
 
@@ -98,7 +98,7 @@ def test_a_killed_rank_goes_on_from_memory_bit_for_bit(rondo, words, tmp_path, l
     assert steps_in(tmp_path / "b" / "checkpoints") == []
     job.send(signal.SIGKILL, [1])
     job.send(signal.SIGCONT, [0])
-    # And once more, in the second attempt, when the ranks of the first one are gone.
+    # Again in the second attempt, after the first attempt's ranks have ended.
     all_gone(job.pids.values())
     again = Job(job.process, tmp_path / "b", 2)
     assert again.memory == job.memory
@@ -128,7 +128,8 @@ def test_a_host_that_is_lost_with_its_memory_goes_on_from_its_neighbours(rondo, 
 
 
 def test_another_host_takes_the_place_of_one_that_is_lost(rondo, words, tmp_path):
-    """The launcher of host 1 and all below it die, and so does what they had in memory; a new one joins the others' next attempt."""
+    """The launcher of host 1 and all its descendants die, and their memory is lost; a new host joins the others' next
+    attempt."""
     with reserved_ports(1) as (port,):
         def host(number, run_dir, *flags):
             return rondo.start("run", "--nnodes", 2, "--node-rank", number, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
@@ -172,7 +173,7 @@ def test_a_damaged_replica_is_refused_by_name_and_the_disk_goes_on(rondo, words,
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)
-    job.send(signal.SIGKILL, [0])  # who would complete the next one
+    job.send(signal.SIGKILL, [0])  # it would complete the next replica
     job.send(signal.SIGCONT, [1])
     err = job.finish()
     assert went_on_from(err) == [], err
@@ -189,7 +190,7 @@ def test_what_a_killed_launcher_left_in_memory_is_removed_at_the_next_start(rond
     assert memory.exists()
     assert rondo("run", "--max-restarts", 1, "true").returncode == 0
     assert not memory.exists()
-    # Without restarts nobody needs any.
+    # Without restarts no memory is needed.
     assert rondo("run", *bash("echo [$RONDO_JOB_MEMORY]")).stdout.strip().endswith("[]")
 
 

@@ -1,4 +1,4 @@
-"""Strategies with several replicas in a process as a user meets them: `rondo train --strategy mirrored --replicas 2`."""
+"""Strategies with several replicas per process as a user runs them: `rondo train --strategy mirrored --replicas 2`."""
 import json
 
 import pytest
@@ -29,7 +29,7 @@ def rows(run_directory, key):
 
 @pytest.fixture
 def alone(rondo, text, tmp_path_factory):
-    """Losses of one process on the joint batch of 8."""
+    """Returns the losses of one process on the joint batch of 8."""
     directory = tmp_path_factory.mktemp("alone")
     rondo("train", "--data", text, "--run-dir", directory, *SMALL, "--steps", 6, "--batch-size", 8, timeout=120).check_returncode()
     return rows(directory, "loss"), rows(directory, "validation_loss")

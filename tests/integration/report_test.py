@@ -1,4 +1,4 @@
-"""The report page, opened in a real browser: charts are drawn, controls work, no script fails, nothing is loaded."""
+"""The report page in a real browser: charts are drawn, controls work, no script fails, nothing is loaded."""
 import json
 import math
 import re
@@ -8,7 +8,7 @@ import pytest
 
 BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"]
 
-# Runs in the page after its own scripts: moves every control, then notes what was drawn.
+# Runs in the page after its own scripts: operates every control, then records the drawings.
 PROBE = """
 <pre id="probe"></pre>
 <script>
@@ -98,7 +98,7 @@ setTimeout(() => {
 </script>
 """
 
-# A window of Chromium's is 500 pixels wide at the least; what is narrower is a frame in one.
+# Chromium's windows are at least 500 pixels wide; narrower pages are tested in a frame.
 FRAME = """
 <pre id="probe"></pre>
 <iframe src="{page}" width="{width}" height="1400"></iframe>
@@ -119,7 +119,7 @@ def open_page(run, browser, tmp_path):
     def open_report(report, width=1280, dark=False):
         page = report.read_text()
         assert page.count("</body>") == 1, "data or library ended the page"
-        # Nothing may be loaded from anywhere: no address in an attribute, no import.
+        # The page must not load anything: no address in an attribute, no import.
         assert not re.search(r"""(src|href)\s*=\s*["']|@import""", page.split('<script type="application/json"')[0])
         probed = tmp_path / "probed.html"
         probed.write_text(page.replace("</body>", PROBE + "</body>"))
@@ -147,7 +147,7 @@ def open_page(run, browser, tmp_path):
 
 
 def expect_readable(probe):
-    """Everything drawn is seen: no line without ink, no text in the colour of what is behind it."""
+    """Everything drawn is visible: no invisible line, no text in the colour of its background."""
     for canvas in probe["canvases"]:
         assert canvas["painted"] > 500, canvas["label"]
         for line in canvas["datasets"]:
@@ -158,7 +158,7 @@ def expect_readable(probe):
 
 
 def expect_fits(probe):
-    """On a phone the page stays where it is, and tables that are cut say that there is more."""
+    """On a phone the page does not scroll sideways, and truncated tables show that there is more."""
     assert not probe["wide"], "the page scrolls sideways"
     assert probe["loose"] == 0
     assert all(table["hint"] == (table["cut"] > 1) for table in probe["tables"])
@@ -170,7 +170,7 @@ def canvas_of(probe, label):
 
 
 def write_run(directory, ranks=2, steps=60):
-    """A run as `rondo train` leaves it, whose ranks measured the same."""
+    """Writes a run in the format of `rondo train`, with equal measurements on all ranks."""
     directory.mkdir(parents=True)
     with open(directory / "metrics.jsonl", "w") as file:
         for step in range(1, steps + 1):
@@ -315,7 +315,7 @@ def test_all_can_be_read_in_the_light_and_in_the_dark(run, rondo_bin, open_page,
 
 
 def test_one_hostile_line_is_enough(run, rondo_bin, open_page, tmp_path):
-    """A single step, no configuration worth the name, and names that try to become markup."""
+    """A single step, a minimal configuration, and names that try to become markup."""
     folder = tmp_path / "</script><img src=x onerror=alert(1)>".replace("/", "")
     folder.mkdir()
     (folder / "metrics.jsonl").write_text('{"step":1,"loss":3.5}\n{"step":2,"lo')

@@ -1,4 +1,4 @@
-"""rondo run when things go wrong: who failed first, signals, restarts, and nothing left behind."""
+"""rondo run with failures: the first failed rank, signals, restarts, and no leftovers."""
 import os
 import pathlib
 import re
@@ -11,8 +11,8 @@ import pytest
 from launching import all_gone, alive, bash, by_rank, kill_launcher, one_run_directory, wait_until
 
 
-# Until a signal ends it. bash runs a trap at once within `wait`, and only afterwards within anything else.
-# A signal that comes while the shell starts the sleep can end the sleep; the shell must not end well for that.
+# Runs until a signal ends it. bash runs a trap immediately during `wait`, and only afterwards during other commands. A
+# signal while the shell starts the sleep can end the sleep; the shell must not exit successfully because of that.
 PAUSE = "while :; do sleep 1000 & wait; done"
 
 
@@ -46,7 +46,7 @@ def test_the_error_file_is_honoured(rondo):
 
 
 def test_an_error_file_tells_who_failed_first(rondo):
-    # Rank 0 fails and hangs on its way out; rank 1 ends because of that.
+    # Rank 0 fails and hangs during its exit; rank 1 ends because of that.
     script = """
 import json, os, signal, sys, time
 if os.environ['RANK'] == '0':
@@ -97,7 +97,7 @@ def test_a_suspended_rank_is_named_and_does_not_hold_up_the_end(rondo, tmp_path)
 
 def test_preempted_workers_pass_their_code_through(rondo, tmp_path):
     os.mkfifo(tmp_path / "pid")
-    # Rank 0 goes on saving for as long as it takes the launcher to hear of rank 1's end, whose number then is nobody's.
+    # Rank 0 keeps saving until the launcher has noticed the end of rank 1, whose process id is free then.
     result = rondo("run", "-n", 2, "--max-restarts", 3, "--grace", "100s", *bash(
         ": > $RONDO_PREEMPTION_FILE; [ $RANK = 1 ] && { echo $$ > pid; exit 3; }; read first < pid; "
         "while kill -0 $first; do :; done 2>/dev/null; echo saved; exit 3"))
@@ -120,7 +120,7 @@ def test_restarts_start_all_workers_again(rondo, scratch):
     assert result.returncode == 0, result.stderr
     lines = by_rank(result.stdout)[1]
     assert [line.split()[1] for line in lines] == ["0", "1", "2"]
-    assert len({line.split()[-1] for line in lines}) == 3  # every attempt has a store of its own
+    assert len({line.split()[-1] for line in lines}) == 3  # every attempt has its own store
     assert "restart 2 of 3" in result.stderr
     assert list(scratch.iterdir()) == []
 
@@ -158,8 +158,8 @@ def start_ready(rondo, script, *flags, ranks=2, **options):
     return process
 
 
-# Not a shell: bash ignores SIGQUIT, and what it forks while it waits dies of the others. A signal may come while "ready" is being
-# written; a handler must not print to a stream that is being written to, so this one line goes around it.
+# Not a shell: bash ignores SIGQUIT, and its children die of the other signals. A signal may arrive while "ready" is
+# being written; a handler must not print to a stream in use, so this one line bypasses it.
 WAITING = """
 import os, signal, sys, time
 def handle(number, frame):
@@ -213,7 +213,7 @@ def test_nohup_is_respected(rondo):
     assert "SIGHUP" not in process.stderr.read()
 
 
-# Each worker starts a child, a grandchild in a session of its own, and a daemon (its parent ends at once).
+# Each worker starts a child, a grandchild in a separate session, and a daemon (its parent ends at once).
 FAMILY = """
 sleep 1000 & echo $! >> pids
 setsid sleep 1001 & echo $! >> pids
@@ -234,7 +234,7 @@ def test_nothing_survives_a_kill(rondo, tmp_path, scratch, victim):
     pids = family_pids(tmp_path)
     assert len(pids) == 8 and all(alive(pid) for pid in pids)
     guardian = int(pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
-    # `pkill -9 -f 'rondo run'` must not find both halves of the launcher.
+    # `pkill -9 -f 'rondo run'` must not match both halves of the launcher.
     assert "rondo" not in pathlib.Path(f"/proc/{guardian}/cmdline").read_text()
     if victim.startswith("launcher"):
         if "suspended" in victim:
@@ -270,7 +270,7 @@ def test_what_a_killed_launcher_left_is_removed_at_the_next_start(rondo, scratch
     process = rondo.start("run", "-n", 1, *bash("echo up; exec sleep 100"))
     process.stdout.readline()
     left, = scratch.glob("rondo-run-*")
-    # While it lives, others leave it alone.
+    # Other jobs do not touch it during its lifetime.
     assert rondo("run", "true").returncode == 0
     assert left.exists()
     kill_launcher(process)

@@ -1,5 +1,5 @@
-"""What `rondo train` leaves for MLflow and TensorBoard, and the utilisation that it measures. (That MLflow and TensorBoard themselves read it
-is tested in tests/readers, by `make nightly`.)"""
+"""Logs of `rondo train` for MLflow and TensorBoard, and the measured utilisation. (tests/readers tests in `make
+nightly` that MLflow and TensorBoard read them.)"""
 import json
 import math
 
@@ -22,7 +22,7 @@ def train(rondo, tmp_path):
 
 
 def metric(folder, name):
-    """{step: value} of an MLflow metric."""
+    """Returns {step: value} of an MLflow metric."""
     lines = [line.split() for line in (folder / "metrics" / name).read_text().splitlines()]
     assert all(len(fields) == 3 and int(fields[0]) > 1e12 for fields in lines)
     assert len({fields[2] for fields in lines}) == len(lines)
@@ -47,7 +47,7 @@ def test_mlflow_folders(train, rondo, tmp_path):
             if "loss" in (row := json.loads(line)) and row["rank"] == 0}
     assert losses[20] == pytest.approx(rows[20]["loss"], rel=1e-6)
     assert "validation_loss" in {path.name for path in (folder / "metrics").iterdir()}
-    # The same run goes on; what the first has logged behind the checkpoint goes.
+    # The same run continues; log entries after the checkpoint are removed.
     done = rondo("train", "--run-dir", "run", "--resume", run / "checkpoints" / "step-00000020", "--steps", 40, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in experiment.iterdir() if path.is_dir()] == [folder.name]
@@ -55,11 +55,11 @@ def test_mlflow_folders(train, rondo, tmp_path):
 
 
 def test_utilisation(train, rondo, tmp_path):
-    """Known: 10 MFLOP/s, which this model needs for a step's forward and backward pass by the formula of its products."""
+    """The expected value: 10 MFLOP/s, from the formula of the products of a forward and backward pass."""
     run = train("--steps", 10, "--batch-size", 4, "--set", "peak-flops=1e12", name="known")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [row for row in rows if "loss" in row]
-    # A token in a block: 24 width^2 in products; attention 4 context width. Then the logits.
+    # Per token and block: 24 width^2 in products, 4 context width in attention. Then the logits.
     tokens = 4 * 16
     forward = tokens * (2 * (24 * 32 ** 2 + 4 * 16 * 32) + 2 * 32 * 256)
     for row in steps[2:]:
@@ -74,8 +74,19 @@ def test_utilisation(train, rondo, tmp_path):
 
 @pytest.mark.parametrize("flags, facts", [
     (["--log-to", "wandb"], ["--log-to", "wandb", "mlflow"]),
-    (["--set", "mlflow-dir=x"], ["mlflow-dir", "--log-to"]),
-    (["--log-to", "mlflow", "--set", "histograms-every=5"], ["histograms-every", "tensorboard"]),
+    (["--log-to", "tensorbord"], ["--log-to tensorbord", "did you mean tensorboard?"]),
+    (["--log-to", "otel"], ["--log-to otel", "did you mean otlp?"]),
+    (["--log-to", "csv,mlflow,csv"], ["--log-to", "csv is named twice"]),
+    (["--log-to", "csv", "--log-to", "csv"], ["--log-to", "csv is named twice"]),
+    (["--log-to", "none,csv"], ["--log-to", "none stands alone"]),
+    (["--log-to", ""], ["--log-to", "expected csv"]),
+    (["--set", "mlflow-dir=x"], ["mlflow-dir has no effect with --log-to tensorboard", "--log-to mlflow"]),
+    (["--log-to", "mlflow,csv", "--set", "tensorboard-histograms-every=5"], ["tensorboard-histograms-every", "--log-to mlflow,csv", "--log-to tensorboard"]),
+    (["--log-to", "none", "--set", "otlp-step-spans=true"], ["otlp-step-spans has no effect with --log-to none"]),
+    (["--log-to", "otlp", "--set", "otlp-endpoint=localhost:4318"], ["otlp-endpoint localhost:4318", "http://localhost:4318"]),
+    (["--log-to", "prometheus", "--set", "prometheus-address=here:port"], ["prometheus-address", "here:port"]),
+    (["--csv-log", "x"], ["unknown flag --csv-log", "--log-to csv"]),
+    (["--prometheus", "9464"], ["unknown flag --prometheus", "--log-to prometheus"]),
     (["--set", "peak-flops=fast"], ["peak-flops", "fast"]),
     (["--set", "peak-flops=-1"], ["peak-flops", "-1"]),
 ])

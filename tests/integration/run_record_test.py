@@ -1,4 +1,4 @@
-"""run.json and what the report makes of it, from real runs: what was started when, where, by which command."""
+"""run.json and its use in the report, from real runs: start times, hosts, commands."""
 import datetime
 import json
 import socket
@@ -36,7 +36,7 @@ def test_a_run_says_how_it_was_started_and_resumed(train, rondo, open_page, tmp_
 
 
 def test_the_command_is_as_it_was_typed(train, tmp_path):  # noqa: F811
-    """Not as the ranks got it: with --json - they write to a file of the launcher's."""
+    """The original command, not the ranks' arguments: with --json - they write to a file of the launcher."""
     result = train("--steps", 1, "--nproc-per-node", 2, "--json", "-")
     assert result.returncode == 0, result.stderr
     assert starts(tmp_path / "run")[0]["command"].endswith("--nproc-per-node 2 --json -")

@@ -1,4 +1,4 @@
-"""rondo run: what workers get, which flags there are, and where output goes."""
+"""rondo run: the workers' environment, flags, and destinations of output."""
 import fcntl
 import os
 import pathlib
@@ -54,7 +54,7 @@ def test_the_first_rank_gets_standard_input_and_the_others_its_end(rondo):
 
 
 def test_a_free_port_is_chosen_and_left_to_the_worker(rondo):
-    # As PyTorch's store listens: what an earlier connection has left behind (TIME_WAIT) does not matter.
+    # Binds as PyTorch's store does: an earlier connection in TIME_WAIT does not matter.
     bind = ("import os,socket; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
             "s.bind(('127.0.0.1', int(os.environ['MASTER_PORT']))); s.listen(); print('bound')")
     first = rondo("run", sys.executable, "-c", bind)
@@ -63,7 +63,7 @@ def test_a_free_port_is_chosen_and_left_to_the_worker(rondo):
         try:
             taken.bind(("127.0.0.1", 29500))
         except OSError:
-            pass  # somebody else has it, which serves as well
+            pass  # another process has it, which is sufficient, too
         assert rondo("run", "--standalone", sys.executable, "-c", bind).returncode == 0
 
 
@@ -184,7 +184,7 @@ def test_redirects_without_a_directory_say_where(rondo, scratch):
 
 
 def test_a_full_log_disk_does_not_stop_the_job(rondo, tmp_path):
-    def limit_file_size():  # stands for a full disk: writes beyond it fail
+    def limit_file_size():  # simulates a full disk: writes beyond the limit fail
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (18 << 20, 18 << 20))
 
@@ -195,7 +195,7 @@ def test_a_full_log_disk_does_not_stop_the_job(rondo, tmp_path):
 
 @pytest.fixture
 def on_terminal(rondo):
-    """on_terminal(*words, **env) is the output of `rondo run *words` on a terminal of 80 columns and 24 rows."""
+    """on_terminal(*words, **env) returns the output of `rondo run *words` on a terminal of 80 columns and 24 rows."""
     def run(*words, **env):
         leader, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -219,10 +219,10 @@ def on_terminal(rondo):
 
 def test_colours_and_progress_lines_on_a_terminal(on_terminal):
     assert "\x1b[36m[rank 0]\x1b[0m hi" in on_terminal("echo", "hi")
-    # Workers learn that what they write is shown on a terminal.
+    # Workers know that their output is shown on a terminal.
     assert "width 71" in on_terminal(*bash("echo width $RONDO_TERMINAL_WIDTH"))
     assert "\x1b[36m" not in on_terminal("echo", "hi", NO_COLOR="1")
-    # One that understands no escapes gets none, and no bars either.
+    # A terminal without escape sequences gets none, and no progress bars.
     dumb = on_terminal(*bash(r"echo hi [$RONDO_TERMINAL_WIDTH]; printf '\r10%%'; printf '\r20%%\n'"), TERM="dumb")
     assert "\x1b" not in dumb and "[rank 0] hi []" in dumb
     progress = on_terminal(*bash(r"printf '\r10%%'; read -t 0.1 <> <(:); printf '\r20%%'; echo"), NO_COLOR="1")
@@ -230,7 +230,7 @@ def test_colours_and_progress_lines_on_a_terminal(on_terminal):
 
 
 def test_rank_0_keeps_the_terminal(on_terminal, rondo, tmp_path):
-    """A program that asks for the size of its terminal gets it on rank 0, less the room that "[rank 0] " takes."""
+    """A program on rank 0 that queries the terminal's size gets it, minus the width of "[rank 0] "."""
     program = tmp_path / "asks.py"
     program.write_text("""
 import os, sys
@@ -243,7 +243,7 @@ print("error", file=sys.stderr)
     assert "[rank 0] rank 0 terminal (71, 24) output ends" + "." * 20000 + "\n" in output
     assert "[rank 1] rank 1 no terminal () output ends" in output
     assert "[rank 0] error\n" in output and "\r" not in output
-    # The launcher's own output decides: a pipe stays a pipe.
+    # The launcher's own output decides: a pipe remains a pipe.
     piped = rondo("run", sys.executable, "-c", "import os; print(os.isatty(1))")
     assert piped.stdout == "[rank 0] False\n"
 

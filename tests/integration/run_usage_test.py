@@ -103,7 +103,7 @@ def test_unknown_and_missing_commands(rondo, tmp_path):
     result = rondo("trian")
     assert result.returncode == 2 and "trian" in result.stderr and "train" in result.stderr
     assert rondo("--bogus").returncode == 2
-    # A copy alone has no siblings.
+    # A copy of the program alone has no siblings.
     copy = tmp_path / "rondo"
     copy.write_bytes(pathlib.Path(rondo.program).read_bytes())
     copy.chmod(0o755)

@@ -1,4 +1,5 @@
-"""`rondo simulate` of published configurations has the shape of what was published (bench/scale.py; docs/scale.md)."""
+"""`rondo simulate` of published configurations has the shape of the published results (bench/scale.py;
+docs/scale.md)."""
 import sys
 
 import pytest
@@ -18,7 +19,7 @@ def test_throughput_a_rank_is_near_what_megatron_published_for_every_size(scale)
     runs = scale.megatron_runs()
     ratios = [run["tflops"] / run["published"] for run in runs]
     assert all(0.9 <= ratio <= 1.1 for ratio in ratios), runs
-    # From 32 to 3,072 ranks throughput a rank stays or grows with the model.
+    # From 32 to 3,072 ranks the throughput per rank stays equal or grows with the model.
     for before, after in zip(runs, runs[1:]):
         assert after["tflops"] >= 0.98 * before["tflops"], runs
     assert runs[-1]["tflops"] > 1.1 * runs[0]["tflops"]
@@ -39,13 +40,13 @@ def test_more_stages_stand_still_longer_and_many_ranks_are_simulated_fast(scale)
     assert max(run["ranks"] for run in runs.values()) == 16384
     assert runs["pipeline=16,data=128,tensor=8"]["bubble"] < runs["pipeline=64,data=32,tensor=8"]["bubble"]
     assert runs["pipeline=8,data=16,tensor=8"]["bubble"] < runs["pipeline=32,data=4,tensor=8"]["bubble"]
-    # Stages divide what a rank keeps of parameters; replicas only the optimizer's state.
+    # Stages divide a rank's parameters; replicas only divide the optimizer's state.
     assert runs["pipeline=8,data=1,tensor=8"]["peak_gib"] < runs["pipeline=1,data=8,tensor=8"]["peak_gib"]
     assert all(0 < run["computing"] <= 1 for run in runs.values())
 
 
 def test_the_page_has_what_the_script_says(scale):
-    """All but how long simulating took."""
+    """All columns except the simulation's duration."""
     page = (REPOSITORY / "docs" / "scale.md").read_text()
     for line in scale.tables():
         row = line if "simulated in" in line or not line.startswith("|") else line.rsplit("|", 2)[0]

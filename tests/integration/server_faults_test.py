@@ -1,5 +1,5 @@
-"""kill -9 of workers and servers, again and again. A few times by default; with RONDO_FAULTS=all (`make faults`) a worker 100 times and
-a server 20 times, which takes some minutes."""
+"""Repeated kill -9 of workers and servers. A few times by default; with RONDO_FAULTS=all (`make faults`) a worker 100
+times and a server 20 times, which takes some minutes."""
 import json
 import os
 import signal
@@ -16,7 +16,7 @@ SERVER_KILLS = 20 if ALL else 4
 
 
 def last_step(run, worker):
-    """Of the worker's rows of metrics; 0 before the first."""
+    """Returns the last step in the worker's metrics; 0 before the first row."""
     path = run / ("metrics.jsonl" if worker == 0 else f"metrics.worker-{worker}.jsonl")
     if not path.exists():
         return 0
@@ -27,12 +27,12 @@ def last_step(run, worker):
 
 
 def losses_so_far(run):
-    """Of whole lines: the last one may still be written."""
+    """Returns the losses of complete lines: the last line may still be written."""
     return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().split("\n")[:-1] if '"loss"' in line]
 
 
 def rate(run, seconds=1.0):
-    """Steps a second of both workers together."""
+    """Returns the steps per second of both workers together."""
     begin, clock = [last_step(run, worker) for worker in (0, 1)], time.monotonic()
     wait_until(lambda: time.monotonic() > clock + seconds, "the time is over")
     return sum(last_step(run, worker) - begin[worker] for worker in (0, 1)) / (time.monotonic() - clock)
@@ -69,13 +69,14 @@ def test_a_worker_that_is_killed_again_and_again(rondo, table, tmp_path):  # noq
 
 
 def test_a_server_that_is_killed_again_and_again_loses_nothing(rondo, table, tmp_path):  # noqa: F811
-    """With one worker every loss depends on every update before it: one that were lost, or done twice, would show. (Beside one process
-    without servers, which rounds otherwise, thousands of steps later a ReLU differs that is all but zero.)"""
+    """With one worker every loss depends on every earlier update: a lost or repeated update would change it. (The
+    reference has servers, too: a process without servers rounds differently, and thousands of steps later a ReLU near
+    zero differs.)"""
     flags = ["--data", table, "--validation-fraction", 0.1, *SERVED, "--momentum", 0.9, "--lr", 0.01, "--matmul", "libtorch"]
     run, intact = tmp_path / "run", tmp_path / "intact"
     command = ["run", "--ps", 1, "--workers", 1, "--on-failure", f"ps=restart:{SERVER_KILLS}", "--", rondo.program, "train", *flags,
                "--json", tmp_path / "result.json"]
-    # It goes on until it is told to end, so that no kill comes too late.
+    # It continues until it is told to end, so that no kill is too late.
     process = rondo.start(*command, "--steps", 10_000_000, "--run-dir", run)
     for kill in range(SERVER_KILLS):
         wait_until(lambda: last_step(run, 0) > 300 * kill + 100, "steps are done")
@@ -95,7 +96,7 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing(rondo, table, tmp
 
 
 def test_a_chief_that_is_suspended_for_long_is_ended(rondo, table, tmp_path):  # noqa: F811
-    """The end of a worker that gives it up would not end the job."""
+    """The end of a worker that gives up the server would not end the job."""
     run = tmp_path / "run"
     process = rondo.start("train", "--data", table, "--run-dir", run, *SERVED, "--ps", 1, "--workers", 2, "--timeout", "1s",
                           "--steps", 10_000_000)

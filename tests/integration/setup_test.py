@@ -1,7 +1,8 @@
-"""Setting up a machine: what is missing is named with the command that gets it, and what is there is left alone.
+"""Setting up a machine: missing parts are named with the command that installs them, and existing parts are not
+changed.
 
-The scripts run from a copy of scripts/, with a PATH of their own in which apt-get, dpkg-query and python3 are stand-ins that
-log what they were asked.
+The scripts run from a copy of scripts/, with their own PATH in which apt-get, dpkg-query and python3 are fakes that log
+their arguments.
 """
 import os
 import pathlib
@@ -17,7 +18,7 @@ TOOLS = ["basename", "bash", "env", "cat", "cut", "dirname", "grep", "head", "id
 
 
 class Machine:
-    """A machine of which only PATH is ours."""
+    """A machine with a test's own PATH."""
 
     def __init__(self, repository, folder):
         self.root = folder / "rondo"
@@ -50,7 +51,7 @@ class Machine:
         self.program("apt-get", "exit 100")
 
     def python_that_makes_a_venv_whose_pip(self, pip_body):
-        """python3 whose `-m venv DIR` makes a .venv with a pip that logs and then runs `pip_body`."""
+        """Creates a python3 whose `-m venv DIR` makes a .venv with a pip that logs and then runs `pip_body`."""
         self.program("python3", f"""
 [ "$2" = venv ] || exit 0
 mkdir -p "$3/bin"
@@ -119,7 +120,7 @@ def test_of_alternatives_the_first_on_offer_is_installed(machine):
     machine.program("apt-get", "exit 0")
     machine.program("sudo", 'exec "$@"')
     machine.python_that_makes_a_venv_whose_pip("exit 0")
-    # A long answer, as apt-cache gives it: whoever reads only its beginning must not mistake that for a failure.
+    # A long answer, as from apt-cache: a reader of only its beginning must not treat that as a failure.
     machine.program("apt-cache", """
 echo "  Candidate: 1.0"
 for ((line = 0; line < 50000; ++line)); do echo "    500 a mirror"; done""")
@@ -168,7 +169,7 @@ def test_an_old_python_is_refused(machine):
 
 def test_python_packages_that_cannot_be_had_are_named_with_the_command(machine):
     machine.all_packages_installed()
-    real_python = pathlib.Path(sys.base_prefix) / "bin" / "python3"  # not a shim that needs tools of its own
+    real_python = pathlib.Path(sys.base_prefix) / "bin" / "python3"  # not a shim with dependencies of its own
     machine.program("python3", f'exec {real_python} "$@"')
     result = machine.setup(PIP_NO_INDEX="1", PIP_CONFIG_FILE="/dev/null", PIP_FIND_LINKS="")
     assert result.returncode == 1
@@ -184,7 +185,7 @@ def test_with_an_existing_libtorch_torch_is_not_installed(machine):
     assert machine.setup(LIBTORCH="/opt/libtorch").returncode == 0
     (request,) = machine.logged("pip")
     assert "requirements.txt" in request and "requirements-torch.txt" not in request
-    # The next run without LIBTORCH adds torch; after that LIBTORCH has nothing left to do.
+    # The next run without LIBTORCH adds torch; after that LIBTORCH has no effect.
     assert machine.setup().returncode == 0
     assert "requirements-torch.txt" in machine.logged("pip")[1]
     assert machine.setup(LIBTORCH="/opt/libtorch").returncode == 0
@@ -213,7 +214,7 @@ def test_programs_need_neither_tools_nor_what_tests_use(machine):
     assert not any(tool in line for line in machine.logged("apt-get") for tool in ("clang", "chromium"))
     (request,) = machine.logged("pip")
     assert "requirements-programs.txt" in request and "requirements.txt" not in request
-    # What is there is not asked for again; a whole set-up adds the rest.
+    # Installed packages are not requested again; a complete set-up adds the rest.
     assert machine.setup("--programs").returncode == 0
     assert len(machine.logged("pip")) == 1
     assert machine.setup().returncode == 0
@@ -235,7 +236,7 @@ def test_an_optional_package_that_cannot_be_installed_keeps_out_no_other(machine
 
 
 def test_peers_are_installed_without_their_services(machine):
-    """Tests start sshd and Slurm themselves; a package that was there, and a unit that the user masked, stay as they are."""
+    """Tests start sshd and Slurm themselves; installed packages, and units that the user masked, are not changed."""
     machine.packages_installed(*machine.required_packages(), *machine.optional_packages(), "munge")
     machine.program("apt-get", "exit 0")
     machine.program("apt-cache", "echo '  Candidate: 1.0'")
@@ -261,7 +262,7 @@ def test_an_unknown_argument_is_refused(machine):
 
 
 def test_setting_up_again_takes_no_time(repository):
-    # As a user calls make, also when these tests were themselves started by make.
+    # Runs make as a user does, even if these tests were started by make.
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")}
     options = dict(cwd=repository, env=environment, check=True, capture_output=True, text=True)
     subprocess.run(["make", "setup"], timeout=600, **options)
@@ -299,7 +300,7 @@ def test_a_wrong_libtorch_is_refused_by_name(repository, tmp_path, layout):
 
 
 COUNTS = [
-    # Files of the two runners, the line expected, the exit code.
+    # Files of the two runners, the expected line, the exit code.
     ({"ctest.xml": '<testsuite><testcase name="a" classname="a" status="run"/>'
                    '<testcase name="b" classname="b" status="fail"><failure message="boom"/></testcase></testsuite>',
       "pytest.xml": '<testsuites><testsuite><testcase name="c" classname="m"/><testcase name="d" classname="m">'
@@ -310,7 +311,7 @@ COUNTS = [
     ({"ctest.xml": '<testsuite><testcase name="a" classname="a" status="run"/></testsuite>'},
      "1 passed, 1 failed, 0 skipped", 1),
     ({"ctest.xml": "<testsuite/>", "pytest.xml": "<testsuites/>"}, "0 passed, 0 failed, 0 skipped", 1),
-    # Suites with files of their own: one whose tests count, one that crashed before it wrote, one that did afterwards.
+    # Suites with their own files: one whose tests count, one that crashed before writing, one that crashed afterwards.
     ({"ctest.xml": '<testsuite><testcase name="l.A/b" status="run"/><testcase name="l.C" status="fail"/>'
                    '<testcase name="l.D" status="fail"/></testsuite>', "pytest.xml": "<testsuites/>",
       "suites/l.A_b.xml": '<testsuites><testsuite><testcase classname="A/b" name="x" status="run"/>'

@@ -1,4 +1,5 @@
-"""What sharded units can be told, from outside: mixed precision next to PyTorch's, resharding, offload to files."""
+"""Options of sharded units as a user sets them: mixed precision compared with PyTorch's, resharding, offload to
+files."""
 import json
 import re
 import subprocess
@@ -28,8 +29,8 @@ def losses(run_directory):
     ("param=bfloat16", 2e-2),
 ])
 def test_losses_are_those_of_fsdp2_with_the_same_policy(rondo_bin, clean_environment, tmp_path, policy, tolerance):
-    """Both over Gloo, from the same weights on the same tokens. bfloat16 has three digits, and where they are rounded
-    differs between the kernels."""
+    """Both over Gloo, with the same weights and tokens. bfloat16 has three digits, and the kernels round at different
+    places."""
     command = [rondo_bin / "rondo-bench", "step", "--model", "gpt-tiny", "--strategy", "zero3", "--peers", "--losses",
                "--backend", "gloo", "--batch-size", 2, "--lr", 1e-3, "--rounds", 1, "--steps", 20,
                "--warm-up", 0, "--mixed-precision", policy, "--json", "-"]

@@ -1,4 +1,4 @@
-"""Sharded strategies as a user meets them: `rondo train --strategy`, plans, checkpoints that change strategy."""
+"""Sharded strategies as a user runs them: `rondo train --strategy`, plans, checkpoints that change strategy."""
 import json
 import re
 
@@ -42,7 +42,7 @@ def test_losses_are_those_of_ddp(train, tmp_path, flags):
 
 
 def test_the_seed_draws_a_strategy_for_each_unit(train):
-    """--seed, unless strategy-seed says otherwise."""
+    """--seed, unless strategy-seed overrides it."""
     def drawn(*flags, run_dir):
         finished = train("--strategy", "random", *flags, "--steps", 1, "--matmul", "libtorch", run_dir=run_dir,
                          env={"RONDO_LOG_LEVEL": "info"})
@@ -81,7 +81,7 @@ def test_a_plan_says_which_unit_is_kept_how(train, tmp_path):
 
 
 def blocks_of(run_directory):
-    """Events of communication and of the compute lane of a run's trace."""
+    """Returns the events of communication and of the compute lane of a run's trace."""
     events = json.loads((run_directory / "trace.json").read_text())["traceEvents"]
     complete = [event for event in events if event["ph"] == "X"]
     return ([event for event in complete if event["cat"] == "communication"],
@@ -101,12 +101,12 @@ def test_the_timeline_tells_the_way_of_every_block(train, rondo, tmp_path, backe
         arguments = event["args"]
         step = [e for e in computed if e["pid"] == event["pid"] and e["args"]["step"] == arguments["step"]]
         step_ms = (max(e["ts"] + e["dur"] for e in step) - min(e["ts"] for e in step)) / 1e3
-        # Queued, then started, then finished; and nobody waits for longer than the step.
+        # Queued, then started, then finished; no wait is longer than the step.
         assert arguments["queued_ms"] >= 0 and event["dur"] >= 0 and arguments["bytes"] > 0
         assert 0 <= arguments["exposed_ms"] <= step_ms
         assert sum(arguments.get("overlapped_ms", {}).values()) <= event["dur"] / 1e3 + 1e-3
     assert any("overlapped_ms" in event["args"] for event in blocks)
-    # Each unit computes forward and backward in each step, within the phase of that name.
+    # Each unit runs forward and backward in each step, within the phase of that name.
     for name in ("forward", "backward"):
         phases = [e for e in computed if e["name"] == name]
         for unit in units - {"root"}:

@@ -1,4 +1,5 @@
-"""`--device sim`, the accelerator of rondo's tests (tests/sim), from outside; what trains on it is in tests/sim/*_test.cpp."""
+"""`--device sim`, the accelerator of rondo's tests (tests/sim), as a user runs it; tests/sim/*_test.cpp test its
+trainings."""
 import json
 import os
 import re
@@ -34,7 +35,8 @@ def losses(run_directory):
 
 @pytest.mark.parametrize("device, backend", [("sim", "auto"), ("sim:0", "auto"), ("sim", "nccl")])
 def test_a_planned_training_measures_and_trains_as_on_the_cpu(train, tmp_path, device, backend):
-    """Over nccl, which takes no CPU tensors, also what measures links, and what ranks tell each other of metrics, clocks and signals."""
+    """Over nccl, which does not support CPU tensors, also link measurements, and the ranks' exchange of metrics, clocks
+    and signals."""
     flags = ["--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit", "1s", "--trace-steps", 2,
              "--checkpoint-every", 4]
     train(*flags, "--device", "cpu", run_dir="cpu").check_returncode()
@@ -60,7 +62,7 @@ def test_replicas_of_several_ranks_share_no_device(train, tmp_path):
     refused = train(*flags, "--device", "sim", env={"RONDO_SIM_DEVICES": "3"})
     assert refused.returncode == 2, refused.stderr
     assert all(fact in refused.stderr for fact in ("2 ranks", "2 replicas", "takes 4 devices", "is 3")), refused.stderr
-    # The number of a device is that of the first one for all ranks.
+    # For all ranks together the number is that of the first device.
     assert train(*flags, "--device", "sim:0", env={"RONDO_SIM_DEVICES": "2"}, steps=1).returncode == 0
 
 
@@ -78,7 +80,7 @@ def test_it_counts_what_it_did_and_its_runs_are_evaluated_on_either_device(train
     counts.mkdir()
     train("--device", "sim", env={"RONDO_SIM_COUNTS": str(counts)}).check_returncode()
     counted = json.loads((counts / "rank-0.json").read_text())
-    # Each batch brings its inputs and targets, and each step reports a loss.
+    # Each batch copies its inputs and targets, and each step reports a loss.
     assert counted["host_to_device"] >= 24 and counted["device_to_host"] >= 12
     assert counted["synchronisations"] > 0 and counted["operators"]["aten::_fused_adamw_"] == 12
     found = {device: json.loads(rondo("evaluate", tmp_path / "run", "--device", device, "--json", "-").stdout)["figures"]["loss"]
@@ -109,7 +111,7 @@ def test_ranks_that_share_devices_get_a_warning_and_over_nccl_an_error(train, ra
 @pytest.mark.parametrize("flags", [["--dropout", 0.1], ["--nproc-per-node", 2, "--strategy", "zero2", "--checkpoint-sharded"]],
                          ids=["whole", "parts"])
 def test_a_checkpoint_of_a_device_goes_on_where_there_is_none(train, tmp_path, flags):
-    """The second program has not loaded the accelerator, as a machine without a card."""
+    """The second program has not loaded the accelerator, as on a machine without a GPU."""
     train("--device", "cpu", *flags, run_dir="cpu").check_returncode()
     train("--device", "sim:1" if len(flags) == 2 else "sim", *flags, steps=6).check_returncode()
     resumed = train("--device", "cpu", "--resume", *flags)
@@ -127,7 +129,7 @@ def test_an_installed_program_has_none(installed, clean_environment, repository,
 
 
 def test_gpu_check_runs_on_it_where_there_is_no_card(rondo_bin, clean_environment, repository, tmp_path):
-    """Libraries that are loaded, trainings over the simulated NCCL; times are of cards only."""
+    """Loaded libraries, trainings over the simulated NCCL; times are only measured on GPUs."""
     found = tmp_path / "found.json"
     command = [sys.executable, repository / "scripts" / "gpu_check", "--programs", rondo_bin, "--peers", repository / "bench" / "peers",
                "--device", "sim", "--only", "loading", "--only", "nccl", "--only", "speed", "--json", found]
@@ -138,7 +140,7 @@ def test_gpu_check_runs_on_it_where_there_is_no_card(rondo_bin, clean_environmen
     assert {check["status"] for check in checks if check["part"] == "speed"} == {"skipped"}
 
 
-# Over the simulated NCCL a collective whose peer is gone lasts for ever.
+# Over the simulated NCCL a collective with a failed peer never ends.
 
 
 def start_over_nccl(rondo, tmp_path, repository, *flags):

@@ -1,6 +1,7 @@
-"""A Slurm cluster for tests: every host is a set of namespaces on this machine, with its own network, names, processes and memory.
+"""A Slurm cluster for tests: every host is a set of namespaces on this machine, with its own network, names, processes
+and memory.
 
-Nothing is registered outside the test's own folder, and killing a host's first process ends all that runs on it."""
+Nothing is registered outside the test's own folder, and killing a host's first process ends all its processes."""
 import contextlib
 import os
 import pathlib
@@ -15,7 +16,7 @@ from launching import wait_until
 CONTROLLER = "ctl"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "munged")
 
-# The first process of a host: makes what the host has of its own, and waits for those that lose their parent.
+# The first process of a host: creates the host's resources, and reaps orphans.
 FIRST_PROCESS = """
 import os, pathlib, signal, socket, subprocess, sys
 folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -70,7 +71,7 @@ PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE 
 
 
 def why_no_slurm():
-    """Why this machine cannot run Slurm in namespaces; None when it can."""
+    """Returns the reason why this machine cannot run Slurm in namespaces; None if it can."""
     if os.geteuid() != 0:
         return "hosts in namespaces need root"
     missing = [name for name in (*PROGRAMS, "unshare", "nsenter", "ip") if shutil.which(name, path=search_path()) is None]
@@ -86,7 +87,7 @@ def search_path():
 
 
 class Cluster:
-    """Hosts n1, n2, ... and the controller, where jobs are submitted."""
+    """Hosts n1, n2, ... and the controller, which accepts jobs."""
 
     def __init__(self, folder, hosts):
         self.folder, self.hosts = folder, [f"n{number + 1}" for number in range(hosts)]
@@ -95,7 +96,7 @@ class Cluster:
         self.environment |= {"PATH": search_path(), "SLURM_CONF": str(folder / "slurm.conf"), "MUNGE_SOCKET": str(folder / "munge.socket")}
 
     def enter(self, host, *command):
-        """The command line that runs `command` on `host`."""
+        """Returns the command line that runs `command` on `host`."""
         return ["nsenter", "-t", str(self.first_processes[host]), "--net", "--uts", "--mount", "--ipc", "--pid", f"--wdns={os.getcwd()}",
                 *map(str, command)]
 
@@ -111,12 +112,12 @@ class Cluster:
         return done.stdout.strip()
 
     def state(self, job):
-        """The job's state, as RUNNING or COMPLETED."""
+        """Returns the job's state, such as RUNNING or COMPLETED."""
         shown = self.submit("scontrol", "show", "job", job)
         return shown.split("JobState=")[1].split()[0]
 
     def exit_code(self, job):
-        """EXIT:SIGNAL of the batch script."""
+        """Returns EXIT:SIGNAL of the batch script."""
         return self.submit("scontrol", "show", "job", job).split("ExitCode=")[1].split()[0]
 
     def wait_for(self, job, *states):
@@ -168,7 +169,7 @@ class Cluster:
     def connect(self, host):
         link = f"v{host}"
         self.must(CONTROLLER, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0")
-        # The controller's processes do not see this machine's, by which the other end's place is named.
+        # The controller's namespace does not show this machine's processes, whose ids name the other end's namespace.
         subprocess.run(["nsenter", "-t", str(self.first_processes[CONTROLLER]), "--net", "ip", "link", "set", "eth0", "netns",
                         str(self.first_processes[host])], check=True)
         self.must(CONTROLLER, "ip", "link", "set", link, "master", "bridge", "up")
@@ -177,13 +178,13 @@ class Cluster:
 
     def stop(self):
         for process in getattr(self, "outer", []):
-            process.kill()  # and with it the host's first process
+            process.kill()  # this also ends the host's first process
             process.wait()
 
 
 @contextlib.contextmanager
 def slurm_cluster(folder, hosts=2):
-    """A cluster that is ready for jobs; skips with the reason where that cannot be."""
+    """Yields a cluster that is ready for jobs; skips with the reason if that is impossible."""
     reason = why_no_slurm()
     if reason:
         print(reason)

@@ -36,7 +36,7 @@ class Jobs:
         return " ".join(shlex.quote(str(word)) for word in words)
 
     def submit(self, script, *flags):
-        """Number of a job that runs `script`; its output goes to output()."""
+        """Submits a job that runs `script` and returns its number; its output goes to output()."""
         self.count += 1
         path = self.folder / f"job-{self.count}.sh"
         path.write_text(f"#!/bin/bash\n{script}\n")
@@ -47,14 +47,14 @@ class Jobs:
         return (self.folder / f"out-{job}").read_text()
 
     def run(self, script, *flags):
-        """Output of a job that must succeed."""
+        """Returns the output of a job that must succeed."""
         job = self.submit(script, *flags)
         self.cluster.wait_for(job, "COMPLETED", "FAILED")
         assert self.cluster.state(job) == "COMPLETED", self.output(job)
         return self.output(job)
 
     def end(self, job):
-        """Ends a job that a test has left running."""
+        """Ends a running job."""
         self.cluster.on(CONTROLLER, "scancel", job)
         self.cluster.wait_for(job, "CANCELLED", "COMPLETED", "FAILED")
 
@@ -68,7 +68,7 @@ def steps_of(run):
     """Returns the steps of rank 0 so far."""
     if not (run / "metrics.jsonl").exists():
         return []
-    lines = (run / "metrics.jsonl").read_text().split("\n")[:-1]  # behind the last one a row is being written
+    lines = (run / "metrics.jsonl").read_text().split("\n")[:-1]  # the last row may be incomplete
     return [row["step"] for row in map(json.loads, lines) if row["rank"] == 0 and "loss" in row]
 
 
@@ -82,7 +82,7 @@ def train_words(jobs, text, run, *more):  # noqa: F811
 
 
 def test_a_preempted_job_saves_and_goes_on_by_itself(cluster, jobs, tmp_path, text):  # noqa: F811
-    """Slurm sends TERM twice within milliseconds, to every task. The requeued job is the same line."""
+    """Slurm sends TERM twice within milliseconds, to every task. The requeued job has the same command line."""
     run = tmp_path / "run"
     job = jobs.submit(f"srun {train_words(jobs, text, run, '--steps', 1000000)}", "-N", 2, "-n", 2, "-p", "main", "--requeue")
     wait_until(lambda: len(steps_of(run)) > 3, "it trains")
@@ -102,7 +102,7 @@ def test_a_preempted_job_saves_and_goes_on_by_itself(cluster, jobs, tmp_path, te
 
 @pytest.mark.parametrize("launcher, flags", [("srun", ["-n", 2]), ("exec rondo run", ["-n", 1, "-c", 2])])
 def test_usr1_saves(cluster, jobs, tmp_path, text, launcher, flags):  # noqa: F811
-    """As --signal=USR1@N and --signal=B:USR1@N send it before the time limit: to the tasks, or to the batch script."""
+    """Sent before the time limit as by --signal=USR1@N and --signal=B:USR1@N: to the tasks, or to the batch script."""
     run = tmp_path / "run"
     starter = "srun" if launcher == "srun" else f"exec {jobs.program} run -n 2 --"
     job = jobs.submit(f"{starter} {train_words(jobs, text, run, '--steps', 1000000)}", "-N", 1, *flags)
@@ -114,7 +114,7 @@ def test_usr1_saves(cluster, jobs, tmp_path, text, launcher, flags):  # noqa: F8
 
 
 def test_a_batch_script_is_one_process(jobs, text):  # noqa: F811
-    """Without srun: --nproc-per-node holds, and what evaluates does not wait for others."""
+    """Without srun: --nproc-per-node applies, and evaluation does not wait for other tasks."""
     command = jobs.command(jobs.program, "train", "--data", text, *SMALL, "--steps", 1)
     output = jobs.run(f"{command} --run-dir one --json one.json && {command} --run-dir two --nproc-per-node 2 --json two.json && "
                       f"{jobs.program} evaluate one --data {shlex.quote(str(text))} --json evaluated.json && {jobs.program} doctor --json doctor.json",
@@ -134,7 +134,8 @@ def said(output):
 
 
 def test_one_launcher_a_host_finds_its_place(jobs, text):  # noqa: F811
-    """srun starts `rondo run` on each host; the ranks are one job. Flags win, and what would train twice is refused."""
+    """srun starts `rondo run` on each host; the ranks are one job. Flags take precedence, and double training is
+    rejected."""
     launcher = f"srun --ntasks-per-node=1 -n 2 {jobs.program} run"
     who = jobs.command("bash", "-c", WHO)
     output = jobs.run(f"{launcher} -n 2 -- {who}; {launcher} -n 2 -- {train_words(jobs, text, 'both', '--steps', 2, '--json', 'both.json')} && "
@@ -149,7 +150,7 @@ def test_one_launcher_a_host_finds_its_place(jobs, text):  # noqa: F811
 
 
 def test_steps_that_differ_from_their_job(jobs, text):  # noqa: F811
-    """Fewer hosts, and hosts of different numbers of tasks: Slurm's lists and counts do not contradict each other there."""
+    """Fewer hosts, and hosts with different numbers of tasks: Slurm's lists and counts are consistent."""
     command = jobs.command(jobs.program, "train", "--data", text, *SMALL, "--steps", 1, "--global-batch-size", 12, "--backend", "gloo")
     jobs.run(f"srun -N 1 -n 2 -w n2 {command.replace('--batch-size 4', '')} --run-dir part --json part.json && "
              f"srun -n 3 {command.replace('--batch-size 4', '')} --run-dir uneven --json uneven.json", "-N", 2, "--ntasks-per-node=2")
@@ -158,7 +159,7 @@ def test_steps_that_differ_from_their_job(jobs, text):  # noqa: F811
 
 
 def test_mpirun_in_a_batch_job_meets_on_the_first_host(jobs, text):  # noqa: F811
-    """Its ranks see the variables of Open MPI's daemon on their host, of which the list of hosts lacks rank 0's."""
+    """Its ranks see the variables of Open MPI's daemon on their host, whose list of hosts lacks that of rank 0."""
     if shutil.which("mpirun") is None:
         pytest.skip("Open MPI is not installed (make setup-peers)")
     mpirun = "NO_COLOR=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -N 1"
@@ -181,7 +182,7 @@ def test_a_list_of_hosts_that_nobody_knows_is_named(rondo, text):  # noqa: F811
 
 @pytest.fixture(scope="module")
 def ssh(cluster, tmp_path_factory):
-    """The beginning of a command line that logs in on n1 with a terminal."""
+    """Returns the beginning of a command line that logs in on n1 with a terminal."""
     folder = tmp_path_factory.mktemp("ssh")
     daemon = shutil.which("sshd", path=cluster.environment["PATH"])
     if daemon is None:
@@ -198,7 +199,7 @@ def ssh(cluster, tmp_path_factory):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_lost_login_saves(cluster, ssh, jobs, tmp_path, text, ranks):  # noqa: F811
-    """The ssh client is killed: its terminal hangs up, and what runs on it gets HUP."""
+    """The ssh client is killed: its terminal hangs up, and the programs on it receive HUP."""
     run = tmp_path / "run"
     variables = " ".join(f"{name}={shlex.quote(jobs.environment[name])}" for name in ("TMPDIR", "RONDO_MATMUL_MEASUREMENTS"))
     command = f"cd {tmp_path}; {variables} {train_words(jobs, text, run, '--steps', 1000000, '--nproc-per-node', ranks)}"
@@ -208,7 +209,7 @@ def test_a_lost_login_saves(cluster, ssh, jobs, tmp_path, text, ranks):  # noqa:
         wait_until(lambda: len(steps_of(run)) > 3 or client.poll() is not None, "it trains")
         assert client.poll() is None, client.stderr.read()
     finally:
-        for process in below(client.pid):  # of nsenter, which waits for it
+        for process in below(client.pid):  # children of nsenter, which waits for them
             os.kill(process, signal.SIGKILL)
         client.wait(timeout=120)
     wait_until(lambda: newest(run) > 0 and newest(run) == steps_of(run)[-1], "it has saved")

@@ -1,4 +1,4 @@
-"""Signals to `rondo train`: before the first step, wherever a process is; HUP and USR1 as TERM; TERM that is repeated."""
+"""Signals to `rondo train`: before the first step, at any stage of a process; HUP and USR1 like TERM; repeated TERM."""
 import os
 import pathlib
 import pty
@@ -18,7 +18,7 @@ def start(rondo, text, run, *flags, **options):  # noqa: F811
 
 
 def signals_of(pid, field):
-    """The signals of a mask in /proc/PID/status: SigBlk, SigCgt, SigIgn."""
+    """Returns the signals of a mask in /proc/PID/status: SigBlk, SigCgt, SigIgn."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(field):
             mask = int(line.split()[1], 16)
@@ -31,17 +31,17 @@ def program(pid):
 
 
 def has_begun(pid):
-    """Past the start of the first program's main()."""
+    """Returns true after the start of the first program's main()."""
     return signal.SIGTERM in signals_of(pid, "SigBlk") | signals_of(pid, "SigCgt")
 
 
 def becomes(name):
-    """As has_worker(), of the process itself."""
+    """Like has_worker(), for the process itself."""
     return lambda pid: program(pid) in [name[:15], "rondo-train-worker"[:15]]
 
 
 def has_worker(name):
-    """A rank's process is this program or, where a look came too late for it, the one that follows."""
+    """Waits until a rank's process runs this program or, if the check comes too late, the next one."""
     programs = [name[:15], "rondo-train-worker"[:15]]
 
     def look(pid):
@@ -57,7 +57,7 @@ def has_worker(name):
 
 
 def has_loaded(name):
-    """The process itself or one below has opened a library: it is past the dynamic linker's beginning."""
+    """Waits until the process itself or a descendant has opened a library: it is past the dynamic linker's start."""
 
     def look(pid):
         for each in [pid, *below(pid)]:
@@ -81,7 +81,7 @@ SERVED = ("--strategy", "parameter_server", "--ps", 1, "--workers", 1)
     (TWO, has_begun), (TWO, has_worker("rondo-train")), (TWO, has_worker("rondo-train-worker")), (TWO, has_loaded("libtorch_cpu.so")),
     (SERVED, has_worker("rondo-train")), (SERVED, has_worker("rondo-train-worker")), (SERVED, has_loaded("libtorch_cpu.so"))])
 def test_term_before_the_first_step(rondo, tmp_path, text, flags, moment):  # noqa: F811
-    """From main() of the first program on, also between exec and main() of the next one."""
+    """From main() of the first program on, including the time between exec and main() of the next one."""
     process = start(rondo, text, tmp_path / "run", *flags, "--steps", 1000000)
     wait_until(lambda: moment(process.pid), "the moment has come")
     ranks = below(process.pid)
@@ -104,7 +104,7 @@ def test_term_to_the_launcher_before_the_first_step(rondo, tmp_path, text, momen
 
 
 def test_the_same_command_with_resume_begins_anew(rondo, train, tmp_path, text):  # noqa: F811
-    """--resume serves the first start, of a directory that is not there, one that was cut short, and one that goes on."""
+    """--resume covers the first start, with a missing directory, an interrupted run, and a continued one."""
     run = tmp_path / "new" / "run"
     command = ["train", "--data", text, "--run-dir", run, *SMALL, "--validation-fraction", 0, "--resume", "--steps"]
     process = rondo.start(*command, 1000000)
@@ -136,7 +136,7 @@ def test_a_closed_terminal_and_a_signal_that_was_asked_for_save(rondo, tmp_path,
 
 
 def test_signals_of_the_launcher_reach_the_ranks(rondo, tmp_path, text):  # noqa: F811
-    """`rondo run --signals-to-handle USR1` tells `rondo train` to handle it."""
+    """`rondo run --signals-to-handle USR1` makes `rondo train` handle it."""
     run = tmp_path / "run"
     process = rondo.start("run", "-n", 2, "--signals-to-handle", "SIGTERM,SIGUSR1", "--", rondo.program, "train", "--data", text,
                           "--run-dir", run, *SMALL, "--validation-fraction", 0, "--steps", 1000000, "--log-every", 1)
@@ -148,7 +148,7 @@ def test_signals_of_the_launcher_reach_the_ranks(rondo, tmp_path, text):  # noqa
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_term_that_is_repeated_does_not_end_a_save(rondo, train, tmp_path, text, ranks):  # noqa: F811
-    """As schedulers repeat it, within milliseconds: here until the process has ended."""
+    """Repeated within milliseconds, as by schedulers, until the process has ended."""
     run = tmp_path / "run"
     process = start(rondo, text, run, "--nproc-per-node", ranks, "--steps", 1000000, "--log-every", 1, "--width", 128)
     wait_until(lambda: trains(run), "it trains")
@@ -165,7 +165,7 @@ def test_term_that_is_repeated_does_not_end_a_save(rondo, train, tmp_path, text,
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_terminal_that_is_gone(rondo_bin, clean_environment, tmp_path, text, ranks):  # noqa: F811
-    """The terminal's window is closed: its programs get HUP, and cannot write there any more."""
+    """The terminal's window is closed: its programs receive HUP, and can no longer write to it."""
     run = tmp_path / "run"
     words = [rondo_bin / "rondo", "train", "--data", text, "--run-dir", run, *SMALL, "--validation-fraction", 0, "--nproc-per-node", ranks,
              "--steps", 1000000, "--log-every", 1]
@@ -187,7 +187,7 @@ def test_a_terminal_that_is_gone(rondo_bin, clean_environment, tmp_path, text, r
 
 
 def test_ignored_signals_are_not_passed_on():
-    """Under nohup, or in a shell's background, the programs that tests start take HUP and INT all the same."""
+    """Under nohup, or in a shell's background, the programs that tests start still receive HUP and INT."""
     folder = pathlib.Path(__file__).parent
     look = "import signal; print([signal.getsignal(s) == signal.SIG_IGN for s in (signal.SIGHUP, signal.SIGINT)])"
     begin = f"import subprocess, sys; {{}}; subprocess.run([sys.executable, '-c', {look!r}], check=True)"
@@ -198,7 +198,7 @@ def test_ignored_signals_are_not_passed_on():
 
 
 def test_processes_by_word(rondo, tmp_path, text):  # noqa: F811
-    """--nproc-per-node takes what that of `rondo run` takes; a mark that another job has left over does not take it away."""
+    """--nproc-per-node accepts the values of `rondo run`; a leftover variable of another job does not change that."""
     environment = {"TORCHELASTIC_RUN_ID": "left-over", "CUDA_VISIBLE_DEVICES": ""}
     no_gpu = rondo("train", "--data", text, *SMALL, "--nproc-per-node", "gpu", env=environment)
     assert no_gpu.returncode == 2 and "--nproc-per-node gpu: no GPU" in no_gpu.stderr, no_gpu.stderr

@@ -1,9 +1,9 @@
-"""What goes with what: every strategy with everything that a training may have besides, as docs/support.md shows it.
+"""Compatibility of features: every strategy with every other option of a training, as docs/support.md shows it.
 
-`python tests/integration/support.py` runs each cell by itself and writes the table (`make support`, some minutes); support_test.py runs
-of each strategy all that works at once, and each refusal, and compares them with the table. With RONDO_SUPPORT_DEVICE=sim each cell runs
-on the simulated accelerator (tests/sim), and must be what the table says; with RONDO_SUPPORT_RANKS=1,2,4 each `yes` with each of these numbers
-of ranks, or of replicas in a process."""
+`python tests/integration/support.py` runs each cell separately and writes the table (`make support`, some minutes).
+support_test.py runs for each strategy all working features at once, and each refusal, and compares them with the table.
+With RONDO_SUPPORT_DEVICE=sim each cell runs on the simulated accelerator (tests/sim), and must agree with the table.
+With RONDO_SUPPORT_RANKS=1,2,4 each `yes` runs with each of these numbers of ranks, or of replicas per process."""
 import concurrent.futures
 import json
 import os
@@ -45,24 +45,24 @@ FEATURES = {
     "activation checkpointing": ["--activation-checkpointing", "all"],
     "codec": ["--codec", "bfloat16"],
     "sync-batch-norm": ["--sync-batch-norm"],
-    "resume": [],  # a second run that goes on
-    "resume under another": [],  # which goes on, and then the first again
+    "resume": [],  # a second run that continues
+    "resume under another": [],  # the other strategy continues, and then the first one again
 }
-EXCLUDES = {"bf16, master weights (O2)": "bf16, autocast (O1)"}  # one --precision a run
-ALONE = "resume under another"  # the other need not have all that the first has
-UNITS = "activation checkpointing"  # of a model with units, which is trained apart from the others
+EXCLUDES = {"bf16, master weights (O2)": "bf16, autocast (O1)"}  # one --precision per run
+ALONE = "resume under another"  # the other strategy need not have all features of the first
+UNITS = "activation checkpointing"  # for models with units, which are trained separately from others
 WORKS = "yes"
 BROKEN = "broken"  # neither trained nor refused
 
 
 def flags_of(strategy, ranks):
-    """The flags of a strategy with so many processes or replicas, which are its first flag."""
+    """Returns the flags of a strategy with `ranks` processes or replicas, which are its first flag."""
     flags = STRATEGIES[strategy]
     return [flags[0], ranks, *flags[2:]] if flags else []
 
 
 def write_images(folder):
-    """64 images of 8 x 8 in two classes."""
+    """Writes 64 images of 8 x 8 in two classes."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = random.Random(1)
     labels = bytes(i % 2 for i in range(64))
@@ -73,7 +73,7 @@ def write_images(folder):
 
 
 class Runs:
-    """Trainings of a small convolutional net with batch norms, or of a small GPT where units are needed."""
+    """Trainings of a small convolutional net with batch norms, or of a small GPT if units are needed."""
 
     def __init__(self, program, folder, environment=None, device="auto", ranks=2):
         self.program, self.folder, self.environment, self.device, self.ranks = program, folder, environment, device, ranks
@@ -93,7 +93,7 @@ class Runs:
                               env=self.environment)
 
     def outcome(self, strategy, features):
-        """WORKS, or the sentence with which it is refused."""
+        """Returns WORKS, or the sentence of the refusal."""
         self.count += 1
         run_dir = self.folder / f"run-{strategy}-{self.count}"
         stations = [strategy]
@@ -104,7 +104,7 @@ class Runs:
         for number, station in enumerate(stations):
             more = ["--resume"] if number else []
             if number == 2 and "--nproc-per-node" not in STRATEGIES[station]:
-                more += ["--nproc-per-node", "1"]  # in place of the other's, which the run has kept
+                more += ["--nproc-per-node", "1"]  # replaces the other strategy's value, which the run has stored
             done = self.train(station, features, 2 * (number + 1), run_dir, *more)
             if done.returncode != 0:
                 errors = done.stderr.strip()
@@ -118,13 +118,13 @@ class Runs:
 
 
 def is_refusal_by_name(strategy, feature, errors):
-    """It says both sides: the strategy, and the flag or its value."""
+    """Returns true if the error names both sides: the strategy, and the flag or its value."""
     words = ["O2", "master weights"] if feature in EXCLUDES else [str(word) for word in FEATURES[feature] or ["--resume"]]
     return not errors.startswith(BROKEN) and strategy in errors and any(word in errors for word in words)
 
 
 def read_table():
-    """{strategy: {feature: cell}} of the page."""
+    """Returns {strategy: {feature: cell}} of the page."""
     table = PAGE.read_text().split("<!-- support -->")[1].split("<!-- end of support -->")[0]
     lines = [line for line in table.splitlines() if line.startswith("|")]
     if not lines:
@@ -144,7 +144,7 @@ def write_table(table):
 
 
 def cells_of(program, strategy, features, device="auto", ranks=2):
-    """{feature: what was said}, each in a training of its own."""
+    """Returns {feature: outcome}, each in a separate training."""
     environment = os.environ | {"RONDO_SIM_DEVICES": "8"}  # one for each of two replicas of four ranks
     with tempfile.TemporaryDirectory() as scratch:
         runs = Runs(program, pathlib.Path(scratch), environment, device, ranks)
@@ -158,7 +158,7 @@ def cells_of(program, strategy, features, device="auto", ranks=2):
 
 
 def compare_on(device, program, strategies):
-    """Runs the cells on a device with each of RONDO_SUPPORT_RANKS; returns what is not as the page says."""
+    """Runs the cells on a device with each of RONDO_SUPPORT_RANKS; returns differences from the page."""
     page = read_table()
     numbers = [int(number) for number in os.environ.get("RONDO_SUPPORT_RANKS", "2").split(",")]
     jobs, failures, cells = {}, [], 0
@@ -167,7 +167,7 @@ def compare_on(device, program, strategies):
             for ranks in numbers if STRATEGIES[strategy] else [1]:
                 if (strategy, ranks) == ("planned", 1):
                     continue  # it plans for several processes
-                # Refusals are the same with any number but one, where some have nothing to refuse.
+                # Refusals are equal for all numbers except one, for which some do not apply.
                 features = [feature for feature in FEATURES if ranks == 2 or not STRATEGIES[strategy] or page[strategy][feature] == WORKS]
                 jobs[pool.submit(cells_of, program, strategy, features, device, ranks)] = strategy, ranks
         for done in concurrent.futures.as_completed(jobs):

@@ -1,8 +1,9 @@
-"""Which way of training goes with which strategy, as docs/support.md shows it: the Trainer, a loop of one's own, train_and_evaluate.
+"""Ways of training by strategy, as docs/support.md shows them: the Trainer, a custom loop, train_and_evaluate.
 
-`python tests/integration/support_loops.py` runs every cell and writes the table (`make support` does, too); support_loops_test.py runs
-every cell and compares. With RONDO_SUPPORT_DEVICE=sim and RONDO_SUPPORT_RANKS=1,2,4 every cell runs on the simulated accelerator (tests/sim) with
-each of these numbers of ranks, and must be what the table says."""
+`python tests/integration/support_loops.py` runs every cell and writes the table (`make support` does, too);
+support_loops_test.py runs every cell and compares. With RONDO_SUPPORT_DEVICE=sim and RONDO_SUPPORT_RANKS=1,2,4 every
+cell runs on the simulated accelerator (tests/sim) with each of these numbers of ranks, and must agree with the
+table."""
 import concurrent.futures
 import os
 import pathlib
@@ -38,15 +39,15 @@ STRATEGIES = {
     "parameter_server": [SERVED],
     "grouped": [["--ps", 1, "--workers", 4], "ps-groups=2"],
 }
-MEASURES_LINKS = "planned"  # plan_for() refuses one rank, which has none
-# What the program is told, and the cell of what it answers.
+MEASURES_LINKS = "planned"  # plan_for() rejects one rank, which has no link
+# The program's argument by way, and the cell by the program's answer.
 WAYS = {"Trainer": "trainer", "custom loop": "loop", "`train_and_evaluate`": "train_and_evaluate"}
 CELLS = {"the trainer": "yes", "prepare": "yes", "train_step": "`train_step`", "train_and_evaluate": "yes"}
 BEGIN, END = "<!-- loops -->\n", "<!-- end of loops -->"
 
 
 def job_of(strategy, ranks=None):
-    """The launcher's flags for a job of a strategy, and its options; with another number of ranks where it has several."""
+    """Returns the launcher's flags for a job of a strategy, and its options; with `ranks` ranks if it has several."""
     flags, *options = STRATEGIES[strategy]
     if ranks is None or flags == ["-n", 1]:
         return flags, options
@@ -54,7 +55,8 @@ def job_of(strategy, ranks=None):
 
 
 def cell(bin_folder, strategy, way, environment=None, ranks=None):
-    """What the page is to say: how it trains, or "refused" where it ends with an error that names the strategy."""
+    """Returns the cell of the page: the way of training, or "refused" if it ends with an error that names the
+    strategy."""
     ranks, options = job_of(strategy, ranks)
     with tempfile.TemporaryDirectory() as scratch:
         words = [bin_folder / "rondo", "run", *ranks, "--", bin_folder / "training_loops", WAYS[way], f"{scratch}/run", strategy, *options]
@@ -66,7 +68,7 @@ def cell(bin_folder, strategy, way, environment=None, ranks=None):
 
 
 def table_of(cells):
-    """`cells` is {strategy: {way: cell}}."""
+    """Returns the table. `cells` is {strategy: {way: cell}}."""
     lines = ["| strategy | " + " | ".join(WAYS) + " |", "|---" * (len(WAYS) + 1) + "|"]
     lines += [f"| `{strategy}` | " + " | ".join(cells[strategy][way] for way in WAYS) + " |" for strategy in cells]
     return "\n".join(lines) + "\n"
@@ -77,7 +79,7 @@ def read_table():
 
 
 def compare_on(device, folder, strategies):
-    """Runs all cells on a device with each of RONDO_SUPPORT_RANKS; returns what is not as the page says."""
+    """Runs all cells on a device with each of RONDO_SUPPORT_RANKS; returns differences from the page."""
     page = {row.split("|")[1].strip(" `"): row for row in read_table().splitlines()[2:]}
     numbers = [int(number) for number in os.environ.get("RONDO_SUPPORT_RANKS", "2").split(",")]
     environment = os.environ | {"RONDO_SIM_MODULE": str(folder.parent / "lib" / "rondo_sim.so"), "RONDO_SIM_DEVICES": "8"}

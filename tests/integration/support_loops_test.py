@@ -1,4 +1,4 @@
-"""docs/support.md is true of ways of training: every cell of its second table is run."""
+"""docs/support.md is correct for ways of training: runs every cell of its second table."""
 import pytest
 import support_loops
 

@@ -1,4 +1,5 @@
-"""docs/support.md is true: of each strategy everything that it names as working works, at once, and the rest is refused by name."""
+"""docs/support.md is correct: for each strategy all working features work at once, and the others are refused by
+name."""
 import pytest
 import support
 

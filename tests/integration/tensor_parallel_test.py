@@ -1,4 +1,4 @@
-"""Tensor parallelism as a user meets it: `rondo train --strategy tensor`, meshes, checkpoints of any layout, errors."""
+"""Tensor parallelism as a user runs it: `rondo train --strategy tensor`, meshes, checkpoints of any layout, errors."""
 import json
 
 import pytest

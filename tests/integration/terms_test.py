@@ -1,5 +1,4 @@
-"""One word for one thing, and it is the field's (docs/glossary.md): words that were replaced do not come back, and tables stay
-readable."""
+"""One standard term for each concept (docs/glossary.md): replaced words do not return, and tables stay readable."""
 import re
 
 import pytest
@@ -9,7 +8,7 @@ pytestmark = pytest.mark.tooling
 
 LONGEST_CELL = 40  # words
 
-# What was said before, and what stands in its place. `\\b` keeps longer names apart; case counts.
+# Former words and their replacements. `\\b` excludes longer names; matching is case-sensitive.
 REPLACED = {
     r"\b(on the|keeps?|the) books\b|\bbooks of memory\b|[Ll]edger": "memory tracker, tracked memory",
     r"\bmake_whole\b|\bSummonFull\b": "unshard, SummonFullParams",
@@ -40,7 +39,7 @@ REPLACED = {
     r"(?<!deep and )\bnarrow(er)? (floating-point |model|parameter|tensor|type|dtype|weight)": "low-precision dtype",
 }
 READ = {".h", ".hpp", ".cpp", ".py", ".sh", ".md", ".js"}
-# The glossary says what a word replaced (ByteScheduler's credit), a codec's tables are not prose, and this file lists them all.
+# Exceptions: the glossary names replaced words (ByteScheduler's credit), and this file lists all of them.
 EXCEPT = {"docs/glossary.md", "tests/integration/terms_test.py"}
 
 
@@ -70,7 +69,8 @@ def test_the_check_sees_words(text):
 
 
 def long_cells(path):
-    """Generated tables are left out: what stands between <!-- name --> and <!-- end of name -->."""
+    """Returns the long cells of a page, except in generated tables: those between <!-- name --> and <!-- end of name
+    -->."""
     found, generated = [], False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         marker = re.match(r"<!-- (end of )?", line)
@@ -90,7 +90,7 @@ def test_no_cell_of_a_table_is_long(repository, tmp_path):
 
 
 def test_every_page_is_reached_from_the_readme(repository):
-    """A page that nobody links to is not read."""
+    """Readers do not find a page without a link."""
     readme = (repository / "README.md").read_text()
     missing = [page.name for page in (repository / "docs").glob("*.md") if f"docs/{page.name}" not in readme]
     assert missing == []

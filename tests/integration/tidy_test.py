@@ -1,4 +1,4 @@
-"""What scripts/tidy.sh checks of what changed, with stand-ins for clang's programs."""
+"""The selection of changed files by scripts/tidy.sh, with fakes of clang's programs."""
 import json
 import os
 import shutil
@@ -55,7 +55,7 @@ def commit(root, files):
 
 
 def test_a_header_is_checked_within_a_source_that_reaches_it(tree):
-    """One that none reaches does not end the list: in alphabetical order it stands before the others."""
+    """A header that no source reaches does not end the list: alphabetically it precedes the others."""
     commit(tree, {"b.cpp": '#include "outer.h"\n', "outer.h": '#include "inner.h"\n', "inner.h": "int one;\n", "c.h": "int two;\n"})
     commit(tree, {"alone.h": "int alone;\n", "inner.h": "int three;\n", "c.h": "int four;\n"})
     assert tidy_changed(tree)[0] == ["b.cpp", "c.cpp"]

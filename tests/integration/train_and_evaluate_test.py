@@ -1,4 +1,5 @@
-"""`rondo::train_and_evaluate` (examples/linear_regressor) as every process of a job, and `rondo run --evaluator` beside ranks."""
+"""`rondo::train_and_evaluate` (examples/linear_regressor) as every process of a job, and `rondo run --evaluator` beside
+ranks."""
 import json
 import os
 import re
@@ -13,7 +14,7 @@ def regressor(rondo_bin):
 
 
 def evaluated(output):
-    """(who, step, mean absolute error) of each process that evaluated."""
+    """Returns (who, step, mean absolute error) of each process that evaluated."""
     return [(who, int(step), float(error)) for who, step, error in
             re.findall(r"(the evaluator|a trainer) evaluated step (\d+) mae ([\d.e+-]+)", output)]
 
@@ -31,7 +32,7 @@ def test_ranks_evaluate_what_they_train(rondo, regressor, tmp_path, ranks, strat
     # A pass over the validation data with every checkpoint, and the training itself.
     validations = [row["step"] for row in rows(tmp_path / "run", "metrics.jsonl") if "validation_loss" in row]
     assert validations == [100, 200, 300]
-    # Called again it goes on from the newest checkpoint: there is nothing left to do.
+    # A second call continues from the newest checkpoint, with no steps left.
     again = rondo("run", "-n", 1, regressor, tmp_path / "run")
     assert again.returncode == 0 and "trained to step 300" in again.stdout, again.stderr
     assert not (tmp_path / "run" / "metrics.evaluator.jsonl").exists()
@@ -51,7 +52,7 @@ def test_an_evaluator_evaluates_in_their_place(rondo, regressor, tmp_path, flags
 
 
 def test_an_evaluator_of_tf_config(regressor, clean_environment, tmp_path):
-    """As schedulers start it: a process with a role, which the cluster need not know."""
+    """Started as by a scheduler: a process with a role that need not be part of the cluster."""
     cluster = {"worker": ["127.0.0.1:1"]}
     role = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}})}
     evaluator = subprocess.Popen([regressor, tmp_path / "run"], env=clean_environment | role, stdout=subprocess.PIPE, text=True)
@@ -80,7 +81,7 @@ def test_an_evaluator_that_comes_late_finds_what_was_trained_since_it_was_starte
 
 
 def figures_of_the_evaluator(regressor, environment, run, *words):
-    """Of a run that is over, judged by an evaluator that is started before it and comes when it has ended."""
+    """Evaluates a finished run with an evaluator that starts before it and joins after its end."""
     role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})}
     os.mkfifo(run.parent / f"{run.name}.go")
     evaluator = subprocess.Popen(["bash", "-c", 'read < "$0"; exec "$@"', run.parent / f"{run.name}.go", regressor, run, *words],
@@ -101,7 +102,7 @@ def test_an_evaluator_has_a_strategy_of_its_own(regressor, clean_environment, tm
     assert code == 0, errors
     (who, step, error), = figures
     assert (who, step) == ("the evaluator", 300)
-    assert error == pytest.approx(of_trainer[0][2], rel=1e-4)  # as it is printed
+    assert error == pytest.approx(of_trainer[0][2], rel=1e-4)  # with the printed precision
 
 
 @pytest.mark.parametrize("strategy, fact", [
@@ -117,7 +118,7 @@ def test_what_cannot_be_an_evaluators_strategy(regressor, clean_environment, tmp
 def test_what_cannot_be(rondo, regressor, tmp_path):
     done = rondo("run", "-n", 2, regressor, tmp_path / "run", "no_such_strategy")
     assert done.returncode != 0 and "no_such_strategy" in done.stderr
-    # The first run's checkpoints are not what servers would go on with.
+    # Servers would not continue from the first run's checkpoints.
     assert rondo("run", regressor, tmp_path / "run").returncode == 0
     done = rondo("run", "--ps", 1, "--workers", 1, regressor, tmp_path / "run", "parameter_server")
     assert done.returncode != 0 and "step 300" in done.stderr, done.stderr

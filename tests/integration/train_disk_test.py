@@ -1,4 +1,4 @@
-"""`rondo train` and folders: those of others, those that go while it trains, disks that are full."""
+"""`rondo train` and folders: foreign folders, folders removed during training, full disks."""
 import json
 import shutil
 import signal
@@ -13,7 +13,7 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-# Folders of others
+# Foreign folders
 
 FOREIGN = {
     "hugging_face": {"config.json": json.dumps({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}),
@@ -45,7 +45,7 @@ def test_what_precedes_a_run_is_no_foreign_folder(train, tmp_path):  # noqa: F81
     (folder / ".gitignore").write_text("*")
     (folder / "run.lock").write_text("process 1 on host gone\n")
     assert train("--steps", 1).returncode == 0
-    # A run stays one whatever else is put there, and when its settings are lost.
+    # A run directory stays one with foreign files in it, and without its settings.
     (folder / "notes.txt").write_text("mine")
     assert train("--steps", 2, "--resume").returncode == 0
     (folder / "config.json").write_text("")
@@ -69,7 +69,7 @@ def test_a_resume_of_no_run_names_the_folder(rondo, tmp_path, kind):
     assert "--data is missing" not in result.stderr
 
 
-# A run directory that goes
+# Removed run directories
 
 
 def start_until_rows(rondo, text, run, *flags):  # noqa: F811
@@ -93,13 +93,13 @@ def test_a_run_directory_that_goes_is_named_and_made_again(rondo, text, train, t
     _, err = process.communicate(timeout=120)
     assert process.returncode == 3, err
     assert err.count("was removed or renamed while training") == 1 and str(run) in err, err
-    # The new one is a whole run.
+    # The new directory is a complete run.
     last, = checkpoints(run)
     assert train("--resume", "--steps", int(last.removeprefix("step-")) + 1).returncode == 0
 
 
 def test_a_run_directory_that_cannot_be_made_again(rondo, text, tmp_path):  # noqa: F811
-    """Training goes on with warnings, of each file one, and ends with the checkpoint that could not be written."""
+    """Training continues with one warning per file, and ends with the checkpoint that could not be written."""
     parent = tmp_path / "parent"
     run = parent / "run"
     process = start_until_rows(rondo, text, run, "--steps", 100000)
@@ -113,7 +113,7 @@ def test_a_run_directory_that_cannot_be_made_again(rondo, text, tmp_path):  # no
 
 
 def read_warning(process, part):
-    """Reads lines of standard error up to the first with `part`."""
+    """Reads lines of standard error up to the first that contains `part`."""
     for line in process.stderr:
         if part in line:
             return
@@ -135,7 +135,7 @@ def small_disk(tmp_path):
 
 
 def fill(disk):
-    """Takes all the space there is, also from files that grow meanwhile."""
+    """Uses up all space, including that of files that are growing meanwhile."""
     with open(disk / "filler", "ab", buffering=0) as filler:
         try:
             while True:
@@ -147,8 +147,8 @@ def fill(disk):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_full_disk_stops_no_training_and_loses_no_row(rondo, text, small_disk, tmp_path, ranks):  # noqa: F811
     run = small_disk / "run"
-    process = start_until_rows(rondo, text, run, "--steps", 100000, "--nproc-per-node", ranks, "--log-to", "tensorboard,mlflow",
-                               "--set", "steps-per-epoch=5", "--set", f"csv-log={small_disk / 'epochs.csv'}", "--set", f"json-log={small_disk / 'epochs.jsonl'}",
+    process = start_until_rows(rondo, text, run, "--steps", 100000, "--nproc-per-node", ranks, "--log-to", "tensorboard,mlflow,csv,jsonl",
+                               "--set", "steps-per-epoch=5", "--set", f"csv-file={small_disk / 'epochs.csv'}", "--set", f"jsonl-file={small_disk / 'epochs.jsonl'}",
                                "--checkpoint-every", 1000000, "--eval-every", 1000000, "--matmul", "libtorch")
     fill(small_disk)
     waited = {"metrics.jsonl", "tfevents", "mlruns", "epochs.csv", "epochs.jsonl"}

@@ -1,4 +1,4 @@
-"""`rondo train` stopped, killed, damaged and continued: what a resumed run has, and what is refused without harm."""
+"""`rondo train` stopped, killed, damaged and continued: the contents of a resumed run, and safe refusals."""
 import json
 import pathlib
 import re
@@ -18,7 +18,8 @@ LONG_VALIDATION = ["--validation-fraction", 0.9, "--eval-batch-size", 1, "--batc
 
 @pytest.fixture
 def long_text(tmp_path, text):  # noqa: F811
-    """The text forty times: a validation of it outlasts every test, so a signal always falls into it."""
+    """Returns the text repeated forty times: its validation outlasts every test, so a signal always arrives during
+    it."""
     path = tmp_path / "long.txt"
     path.write_text(text.read_text() * 40)
     return path
@@ -29,7 +30,7 @@ def start(rondo, text, run, *flags, **options):  # noqa: F811
 
 
 def read_until(stream, part, seconds=120):
-    """Reads lines up to the first with `part`, and returns them."""
+    """Reads lines up to the first that contains `part`, and returns them."""
     lines = []
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -42,7 +43,7 @@ def read_until(stream, part, seconds=120):
 
 
 def is_listening(port):
-    """Of TCP, on any address; nobody is connected to for that."""
+    """Returns true for a listening TCP port on any address, without connecting to it."""
     lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
     return any(fields[1].endswith(f":{port:04X}") and fields[3] == "0A" for fields in map(str.split, lines))
 
@@ -63,7 +64,7 @@ def flip_a_byte(path, position=-1):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_within_a_validation(rondo, train, tmp_path, long_text, ranks, which):  # noqa: F811
-    """Heard at once, saved, and the validation is made by the run that goes on."""
+    """Handled at once, saved, and the resumed run performs the validation."""
     run = tmp_path / "run"
     process = start(rondo, long_text, run, *LONG_VALIDATION, "--nproc-per-node", ranks, "--steps", 100000)
     read_until(process.stderr, "validation: ")
@@ -92,7 +93,7 @@ def test_a_signal_in_the_last_validation(rondo, train, tmp_path, long_text):  # 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_an_evaluator(rondo, train, tmp_path, long_text, which):  # noqa: F811
-    """Heard within the evaluation, which minutes would not end; what is not judged whole leaves no row."""
+    """Handled during the evaluation, which would last minutes; an incomplete evaluation writes no row."""
     run = tmp_path / "run"
     role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})}
     evaluator = start(rondo, long_text, run, *LONG_VALIDATION, env=role)
@@ -123,7 +124,8 @@ def test_evaluation_and_prediction_show_how_far_they_are(rondo, train, tmp_path,
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_measuring(rondo, tmp_path, text, which):  # noqa: F811
-    """There is nothing to save: it ends at once, as pre-empted. Of this model measuring takes long enough for a signal that comes late."""
+    """There is nothing to save: it ends at once, as pre-empted. Measuring this model takes long enough even for a late
+    signal."""
     process = start(rondo, text, tmp_path / "run", "--nproc-per-node", 2, "--strategy", "planned", "--memory-limit",
                     "2GiB", "--batch-size", 8, "--layers", 12, "--width", 256, "--seq-len", 256)
     read_until(process.stderr, "planned: measuring gpt-tiny")
@@ -137,7 +139,7 @@ def test_a_signal_while_measuring(rondo, tmp_path, text, which):  # noqa: F811
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_the_first_step(rondo, tmp_path, text, which):  # noqa: F811
-    """The chief waits for a worker that does not come: there is nothing to save."""
+    """The chief waits for a worker that never joins: there is nothing to save."""
     with reserved_ports(1) as (port,):
         cluster = {"chief": [f"127.0.0.1:{port}"], "worker": ["127.0.0.1:1"]}
         process = start(rondo, text, tmp_path / "run", "--steps", 1, env=tf_config("chief", 0, **cluster))
@@ -151,7 +153,7 @@ def test_a_signal_before_the_first_step(rondo, tmp_path, text, which):  # noqa: 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_a_checkpoint_is_written(rondo, train, tmp_path, text, ranks, which):  # noqa: F811
-    """It is completed, or gone without a trace; what the run says it has saved is intact."""
+    """It is completed, or leaves no trace; a checkpoint that the run reports is intact."""
     run = tmp_path / "run"
     process = start(rondo, text, run, "--nproc-per-node", ranks, "--steps", 100000, "--batch-size", 4, "--width", 256, "--layers", 4,
                     "--checkpoint-every", 1, "--validation-fraction", 0)
@@ -179,11 +181,12 @@ def test_a_reader_that_goes_away_does_not_end_a_run(rondo, clean_environment, tm
     assert len(losses(tmp_path / "run")) == 30
 
 
-# What a resumed run has
+# Contents of a resumed run
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(rondo, train, tmp_path, text):  # noqa: F811
-    """Killed behind a checkpoint that is a validation's step too: every row is there once, early stopping counts on."""
+    """Killed after a checkpoint that is also a validation's step: every row exists once, and early stopping continues
+    its count."""
     flags = ["--nproc-per-node", 2, "--batch-size", 4, "--lr", 0, "--checkpoint-every", 7, "--eval-every", 7,
              "--early-stopping-patience", 2, "--eval-batches", 2, "--log-every", 50, "--keep-checkpoints", 99]
     run = tmp_path / "run"
@@ -192,7 +195,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(rondo, train, tmp_path,
     ranks = worker_pids(process.pid)
     process.kill()
     process.communicate(timeout=120)
-    all_gone(ranks.values())  # until then they save, and hold the run directory
+    all_gone(ranks.values())  # they save until then, and hold the run directory
     for name in checkpoints(run)[1:]:
         shutil.rmtree(run / "checkpoints" / name)
     assert [row["step"] for row in rows(run) if row["rank"] == 1 and row["step"] <= 7] == list(range(1, 8))
@@ -216,7 +219,7 @@ def test_a_finished_run_says_what_it_had(train, tmp_path):  # noqa: F811
     assert {name: (tmp_path / "run" / name).read_bytes() for name in written} == written
 
 
-# Another way from an older checkpoint
+# Branching from an older checkpoint
 
 BRANCHING = ["--batch-size", 4, "--checkpoint-every", 2, "--eval-every", 1, "--eval-batch-size", 4, "--eval-batches", 2,
              "--keep-best", "loss", "--keep-checkpoints", 9]
@@ -232,7 +235,7 @@ def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_
     run = tmp_path / "run"
     assert train("--steps", 8, *BRANCHING, *flags).returncode == 0
     assert steps_in(run / "checkpoints") == [2, 4, 6, 8]
-    (run / "best" / "step-00000099").mkdir()  # whatever the figures are, something is left behind there
+    (run / "best" / "step-00000099").mkdir()  # ensures that a later checkpoint is left there
     result = train("--resume", run / "checkpoints" / "step-00000004", "--steps", 7, "--checkpoint-every", 5, "--lr", 0.02, *flags)
     assert result.returncode == 0, result.stderr
     # Those of steps 5 and 7 are new.
@@ -264,13 +267,13 @@ def test_another_way_that_is_killed_early_leaves_the_first_one(rondo, train, tmp
     result = train("--resume", "--steps", 9)
     assert result.returncode == 0 and "finished after step 9" in result.stdout, result.stderr
     assert steps_in(run / "checkpoints")[-2:] == [8, 9]
-    # That of step 6 goes by --keep-checkpoints, those behind the new one with it.
+    # --keep-checkpoints removes that of step 6; those after the new one are removed with it.
     result = train("--resume", run / "checkpoints" / "step-00000004", "--steps", 7, "--keep-checkpoints", 1)
     assert result.returncode == 0 and "could not be removed" not in result.stderr, result.stderr
     assert steps_in(run / "checkpoints") == [7]
 
 
-# Nothing changes before everything was checked
+# Checks before any change
 
 
 def test_a_refused_resume_leaves_the_run_as_it_was(train, tmp_path):  # noqa: F811
@@ -298,7 +301,7 @@ def test_a_run_directory_has_one_training_at_a_time(rondo, train, tmp_path, text
     for flags in (["--resume"], ["--steps", 3], ["--resume-intact"]):
         second = train(*flags)
         assert second.returncode == 2 and f"process {first_rank} on host" in second.stderr, second.stderr
-    # Who only reads is not kept out.
+    # Readers are not locked out.
     assert rondo("checkpoint", "inspect", run).returncode in (0, 1)
     assert rondo("report", run).returncode == 0
     assert process.poll() is None
@@ -315,7 +318,7 @@ def test_a_run_directory_has_one_training_at_a_time(rondo, train, tmp_path, text
 
 @pytest.fixture
 def damaged(train, tmp_path):  # noqa: F811
-    """A run with checkpoints of steps 2 (intact), 4 (a byte flipped) and 6 (truncated)."""
+    """Returns a run with checkpoints of steps 2 (intact), 4 (a byte flipped) and 6 (truncated)."""
     result = train("--steps", 6, "--checkpoint-every", 2, "--batch-size", 4, "--eval-batches", 1)
     assert result.returncode == 0, result.stderr
     folder = tmp_path / "run" / "checkpoints"
@@ -336,7 +339,7 @@ def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, text,
         assert f"--resume {intact}" in result.stderr and "--resume-intact" in result.stderr, result.stderr
 
     def of_run(path):
-        """For programs that are told the run directory, and which of its checkpoints."""
+        """Returns arguments for programs that take the run directory and one of its checkpoints."""
         return [damaged] if path == damaged else [damaged, "--checkpoint", path]
 
     readers = [lambda path: ["checkpoint", "verify", path], lambda path: ["checkpoint", "inspect", path],
@@ -351,7 +354,7 @@ def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, text,
     for reader in readers:
         refused(reader(damaged), "optimizer.safetensors", "step-00000006")
         refused(reader(folder / "step-00000004"), "model.safetensors, tensor '", "step-00000004")
-    # A checkpoint's file by its own name is no way around.
+    # A checkpoint's file by its own path is verified, too.
     for reader in readers[1:4]:
         refused(reader(folder / "step-00000004" / "model.safetensors"), "model.safetensors, tensor '", "step-00000004")
     for name in ("x.safetensors", "out", "rows.csv", "net.pt"):
@@ -377,12 +380,12 @@ def test_a_damaged_run_goes_on_from_its_newest_intact_checkpoint(train, damaged,
     assert result.returncode == 0, result.stderr
     assert ("passing over" in result.stderr) == (way == "intact")
     assert [row["step"] for row in rows(damaged) if "loss" in row] == list(range(1, 7))
-    # What it wrote in place of the damaged ones is intact, and was not the one to go.
+    # The replacement checkpoints are intact, and were not removed.
     assert checkpoints(damaged) == ["step-00000006"]
     assert train("--resume", "--steps", 7).returncode == 0
 
 
-# Figures and options
+# Metrics and options
 
 
 def test_metrics_have_every_metric_of_the_trainer(train, tmp_path):  # noqa: F811
@@ -394,7 +397,7 @@ def test_metrics_have_every_metric_of_the_trainer(train, tmp_path):  # noqa: F81
     whole = train("--steps", 4, "--batch-size", 4, "--max-grad-norm", 0.5, run_dir="whole")
     assert whole.returncode == 0, whole.stderr
     (other,) = [row for row in rows(tmp_path / "whole") if "validation_loss" in row]
-    assert other["validation_loss"] != validation["validation_loss"]  # of all batches
+    assert other["validation_loss"] != validation["validation_loss"]  # over all batches
 
 
 @pytest.mark.parametrize("flags, option, other", [

@@ -1,4 +1,4 @@
-"""`rondo train` from outside: what a user types, what lands in the run directory, and what every mistake says."""
+"""`rondo train` as a user runs it: command lines, contents of the run directory, and error messages."""
 import json
 import os
 import pathlib
@@ -16,7 +16,7 @@ SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--s
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory, repository):
-    """Text made from the repository's own sources."""
+    """Returns text from the repository's own sources."""
     folder = tmp_path_factory.mktemp("text")
     sources = sorted((repository / "rondo").rglob("*.h"))
     (folder / "sources.txt").write_text("".join(source.read_text() for source in sources)[:120_000])
@@ -25,7 +25,7 @@ def text(tmp_path_factory, repository):
 
 @pytest.fixture
 def train(rondo, tmp_path, text):
-    """train(*flags) trains a small GPT into tmp_path/run and returns the finished process."""
+    """train(*flags) trains a small GPT in tmp_path/run and returns the finished process."""
 
     def run_train(*flags, data=text, run_dir="run", timeout=120, **options):
         return rondo("train", "--data", data, "--run-dir", tmp_path / run_dir, *SMALL, *flags, timeout=timeout, **options)
@@ -46,7 +46,7 @@ def checkpoints(run_directory):
 
 
 def worker_pids(launcher):
-    """Process ids of the ranks below `launcher`, by rank."""
+    """Returns process ids of the ranks below `launcher`, by rank."""
     ranks = {}
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -73,7 +73,7 @@ def start_and_wait_for_steps(rondo, tmp_path, text, *flags, steps=3):
     return process, worker_pids(process.pid)
 
 
-# What a training gives
+# Results of a training
 
 
 def test_one_command_trains_on_two_processes(train, tmp_path):
@@ -120,7 +120,7 @@ def test_two_ranks_compute_what_one_computes_on_the_joint_batch(train, tmp_path)
 def test_an_interrupted_run_goes_on_bit_for_bit(train, tmp_path):
     flags = ["--nproc-per-node", 2, "--batch-size", 6, "--dropout", 0.1, "--lr-schedule", "cosine", "--seed", 5]
     assert train(*flags, "--steps", 12, run_dir="straight").returncode == 0
-    # As if the run had died after step 5: its later checkpoints are gone, its metrics are not.
+    # As if the run had died after step 5: removes its later checkpoints, but not its metrics.
     assert train(*flags, "--steps", 12, "--checkpoint-every", 5, run_dir="parts").returncode == 0
     parts = tmp_path / "parts"
     for name in ("step-00000012", "step-00000010"):
@@ -134,7 +134,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(train, tmp_path):
 
 def test_term_saves_and_resume_continues(rondo, train, tmp_path, text):
     flags = ["--batch-size", 4, "--seed", 3]
-    # No checkpoint but that of the signal, however late that comes.
+    # The only checkpoint is that of the signal, however late the signal arrives.
     process, _ = start_and_wait_for_steps(rondo, tmp_path, text, *flags, "--checkpoint-every", 10_000_000)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
@@ -237,7 +237,7 @@ def test_runs_under_a_launcher(rondo, tmp_path, text):
     assert {row["rank"] for row in rows(tmp_path / "run")} == {0, 1}
 
 
-# Bad input: one clear line, the right exit code, nothing left
+# Invalid input: one clear line, the right exit code, no leftovers
 
 
 def tf_config(kind, index, **cluster):
@@ -338,7 +338,7 @@ def test_run_directories_that_cannot_be(train, tmp_path):
 @pytest.mark.parametrize("flags", [(), ("--nproc-per-node", 2, "--max-restarts", 1)], ids=["rank", "launcher"])
 def test_runs_that_begin_in_the_same_second_have_a_directory_each(rondo, tmp_path, text, flags):
     begin = int(time.time())
-    # Whenever this run begins, another one has begun in that second.
+    # Whenever this run begins, there is already a run directory of that second.
     taken = {time.strftime("%Y-%m-%d-%H%M%S-gpt-tiny", time.gmtime(begin + second)) for second in range(600)}
     for name in taken:
         (tmp_path / "runs" / name).mkdir(parents=True)
@@ -361,7 +361,7 @@ def test_checkpoint_of_another_model(train, tmp_path):
 
 
 def test_full_disk_leaves_no_half_checkpoint(train, rondo, tmp_path, text):
-    """A limit on the size of files stands for the disk: writing beyond it fails with EFBIG instead of ENOSPC."""
+    """A limit on the size of files simulates the full disk: writing beyond it fails with EFBIG instead of ENOSPC."""
     run = tmp_path / "run"
 
     def limit():
@@ -408,7 +408,7 @@ def test_killed_rank(rondo, tmp_path, text, victim):
 
 
 def test_a_launcher_that_hears_late_of_a_killed_rank_blames_it(rondo, tmp_path, text):
-    """And not the one that has seen it end and written that down."""
+    """It must not blame the rank that has noticed the end and recorded it."""
     process, ranks = start_and_wait_for_steps(rondo, tmp_path, text)
     guardian, = map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
     os.kill(guardian, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""What `rondo train` makes of the trainer: optimizers, metrics, callbacks and epochs by flags, on several processes."""
+"""The trainer through `rondo train`: optimizers, metrics, callbacks and epochs by flags, on several processes."""
 import json
 import random
 import resource
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def table(tmp_path):
-    """Two classes that a line separates, a fifth of them of class 1."""
+    """Returns a table of two classes that a line separates, a fifth of them of class 1."""
     numbers = random.Random(3)
     lines = ["a,b,c,class"]
     for _ in range(400):
@@ -55,7 +55,7 @@ def test_metrics_are_the_same_on_any_number_of_processes(train):
 
 def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(train, tmp_path):
     limit = 32 << 20
-    with (tmp_path / "log.csv").open("wb") as full:  # no byte more can be appended
+    with (tmp_path / "log.csv").open("wb") as full:  # no byte can be appended
         full.seek(limit - 1)
         full.write(b"\n")
 
@@ -63,8 +63,8 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    # Nobody waits for the deadline, which the test has no time for.
-    process = train("--epochs", 50, "--set", f"csv-log={tmp_path / 'log.csv'}", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
+    # No rank waits for the deadline, which is too long for the test.
+    process = train("--epochs", 50, "--log-to", "csv", "--set", f"csv-file={tmp_path / 'log.csv'}", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
     assert process.returncode == 0, process.stdout + process.stderr
     assert process.stderr.count("log.csv: File too large; training goes on") == 1, process.stderr
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -72,7 +72,7 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
 
 
 def test_virtual_epochs_logs_and_best_checkpoints(train, tmp_path):
-    result = result_of(train("--epochs", 6, "--set", "steps-per-epoch=7", "--set", f"csv-log={tmp_path / 'log.csv'}", "--set", f"json-log={tmp_path / 'log.jsonl'}",
+    result = result_of(train("--epochs", 6, "--set", "steps-per-epoch=7", "--log-to", "csv,jsonl", "--set", f"csv-file={tmp_path / 'log.csv'}", "--set", f"jsonl-file={tmp_path / 'log.jsonl'}",
                              "--keep-best", "loss", "--keep-checkpoints", 2, "--early-stopping-patience", 9, "--set", "restore-best=true", "--set", "lr-plateau-patience=2",
                              "--set", "terminate-on-nan=true", "--set", "gradient-norm-every=3", "--ema-decay", 0.9, "--set", "class-weights=1,4",
                              "--trace-steps", 2, "--set", "trace-after=5", "--json", "-"))
@@ -113,11 +113,11 @@ def test_a_run_ends_with_the_best_weights_and_says_where_they_are_gone(train, ev
     assert best == result["step"] - 15
     assert result["validation"]["loss"] == pytest.approx(found[best], rel=1e-5)
     assert evaluated("run") == pytest.approx(found[best], rel=1e-5)
-    # What has ended with them goes on with them.
+    # A run that ended with them continues with them.
     again = train("--resume", "--json", "-")
     assert result_of(again)["validation"] == result["validation"] and "early_stopping: the best" not in again.stderr
     assert evaluated("run") == pytest.approx(found[best], rel=1e-5)
-    # A run that is resumed behind the best pass does not have them.
+    # A run that is resumed after the best pass does not have them.
     for step in (best + 10, best + 15):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step:08}")
     resumed = train("--resume", "--json", "-")
@@ -137,14 +137,14 @@ def test_averaged_weights_are_those_that_commands_take(train, rondo, evaluated, 
     said = rondo("export", run_dir, "-o", tmp_path / "net.safetensors", "--format", "safetensors")
     assert said.returncode == 0 and "averaged weights of" in said.stderr and "average/step-00000040" in said.stderr
     assert sorted(path.name for path in (run_dir / "average").glob("step-*")) == ["step-00000025", "step-00000040"]
-    # Whoever goes on from the older checkpoint has its average, in another run directory too.
+    # A run that resumes from the older checkpoint has its average, also in another run directory.
     for name in ("other", "run"):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000040", ignore_errors=True)
         resumed = train("--resume", run_dir / "checkpoints" / "step-00000025", "--config", run_dir / "config.json", "--json", "-", run_dir=name)
         assert result_of(resumed)["step"] == 40 and "weight_average" not in resumed.stderr, resumed.stderr
         later = validations(tmp_path / name)
         assert {step: later[step] for step in range(26, 41, 2)} == {step: found[step] for step in range(26, 41, 2)}
-    # One without says so.
+    # A checkpoint without one gives a message.
     shutil.rmtree(run_dir / "average")
     resumed = train("--resume", run_dir / "checkpoints" / "step-00000025", "--config", run_dir / "config.json", run_dir="third")
     assert resumed.returncode == 0

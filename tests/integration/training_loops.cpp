@@ -3,10 +3,10 @@
 //   training_loops trainer|loop|train_and_evaluate|suspended DIRECTORY STRATEGY [OPTION=VALUE]...
 //
 // on the CPU, or on the simulated accelerator of the module RONDO_SIM_MODULE.
-// The last line on rank 0 says how: "trained by the trainer", "trained by prepare", "trained by train_step",
-// "trained by train_and_evaluate". A loop also saves a checkpoint and goes on from it. In `suspended` (for
-// multi_host_test.py) rank 0 suspends itself between two steps, and the others wait no longer than two
-// seconds.
+// The last line on rank 0 names the way: "trained by the trainer", "trained by prepare", "trained by
+// train_step", "trained by train_and_evaluate". A loop also saves a checkpoint and resumes from it. In
+// `suspended` (for multi_host_test.py) rank 0 suspends itself between two steps, and the others wait at most
+// 2 s.
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -42,8 +42,8 @@ struct Task {
   std::shared_ptr<const rondo::Dataset> data;
 };
 
-// Which of eight numbers is the largest; or for strategies that divide a model or plan its units, the next
-// token.
+// Returns the task: find the largest of eight numbers, or, for strategies that divide a model or plan its
+// units, the next token.
 Task task_for(const std::string& strategy) {
   torch::manual_seed(1);
   if (strategy == "tensor" || strategy == "context" || strategy == "expert" || strategy == "planned") {
@@ -80,7 +80,7 @@ void train_by_trainer(rondo::Strategy& strategy, const Task& task) {
     throw rondo::Error("the trainer did not do its steps");
 }
 
-// Rank 0 hangs when the other rank has finished all that was started: that one waits to hear what comes next.
+// Rank 0 hangs when the other rank has finished all started operations and waits for the next announcement.
 void hang(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
   const rondo::Model model = task.model();
   const auto prepared = strategy.prepare(model.module);
@@ -90,7 +90,7 @@ void hang(rondo::Strategy& strategy, const Task& task, const std::filesystem::pa
     const auto forward = [&](const at::Tensor& input) { return model.forward.run({input}).front(); };
     at::cross_entropy_loss(prepared->forward(forward, batch.inputs.front()), batch.targets.front())
         .backward();
-    rondo::clip_grad_norm_(*prepared, /*max_norm=*/1e9);  // returns when the gradients have been combined
+    rondo::clip_grad_norm_(*prepared, /*max_norm=*/1e9);  // returns when the gradients have been reduced
     const std::string combined = directory.string() + ".combined";
     if (step == 1 && strategy.context().rank() == 1) rondo::write_own_file(combined, "");
     if (step == 1 && strategy.context().rank() == 0) {
@@ -102,7 +102,7 @@ void hang(rondo::Strategy& strategy, const Task& task, const std::filesystem::pa
   }
 }
 
-// The weights as this process has them.
+// Returns this process's weights.
 std::vector<at::Tensor> weights_of(rondo::PreparedModel& prepared, const rondo::Model& model) {
   prepared.unshard();
   std::vector<at::Tensor> copies;
@@ -111,7 +111,7 @@ std::vector<at::Tensor> weights_of(rondo::PreparedModel& prepared, const rondo::
   return copies;
 }
 
-// What a checkpoint has of the model's parameters, in their order.
+// Returns a checkpoint's weights in the order of the model's parameters.
 std::vector<at::Tensor> stored_weights(const std::filesystem::path& directory, const rondo::Model& model) {
   std::map<std::string, at::Tensor> stored;
   for (const rondo::NamedTensor& tensor : rondo::read_weights(directory)) stored[tensor.name] = tensor.tensor;
@@ -121,8 +121,8 @@ std::vector<at::Tensor> stored_weights(const std::filesystem::path& directory, c
   return weights;
 }
 
-// Where all processes of the job meet. The groups and workers at parameter servers are worlds of their own,
-// and what one pushes changes what another pulls: they meet by files.
+// A barrier over all processes of the job. Groups and workers at parameter servers are separate worlds, and
+// one worker's push changes another's pull, so they synchronize by files.
 class Meeting {
  public:
   Meeting(const rondo::Context& context, std::filesystem::path stem)
@@ -155,9 +155,9 @@ class Meeting {
   int times_ = 0;
 };
 
-// Three steps, a checkpoint, one step more, and back to the checkpoint: the weights are what they were.
-// `stored` is null where all ranks have what they save. Where servers have it, a worker knows what the others
-// have pushed only by its next step, so there the checkpoint says what was saved.
+// Runs three steps, saves a checkpoint, runs another step, and loads the checkpoint: the weights must be
+// restored. `stored` is null if all ranks have the state that they save. With servers a worker learns of
+// other pushes only in its next step, so the checkpoint itself is the reference.
 void train_and_go_back(const rondo::Context& context, const std::filesystem::path& directory,
                        const std::function<std::vector<at::Tensor>()>& stored,
                        const std::function<void(std::int64_t step)>& do_step,
@@ -167,12 +167,12 @@ void train_and_go_back(const rondo::Context& context, const std::filesystem::pat
   for (std::int64_t step = 0; step < 3; ++step) do_step(step);
   save();
   std::vector<at::Tensor> saved = weights();
-  all.meet();  // servers' weights change with the first worker that goes on
+  all.meet();  // servers' weights change with the next step of any worker
   do_step(3);
-  if (stored) weights();  // so that servers have applied what this worker has pushed
+  if (stored) weights();  // so that servers have applied this worker's pushes
   all.meet();
   const std::int64_t step = load();
-  all.meet();  // and the chief gives the servers what was loaded
+  all.meet();  // the chief sends the loaded state to the servers
   if (step != 3)
     throw rondo::Error(rondo::str("the checkpoint in ", directory.string(), " is of step ", step, ", not 3"));
   if (stored) saved = stored();
@@ -185,7 +185,7 @@ void train_and_go_back(const rondo::Context& context, const std::filesystem::pat
   do_step(step);
 }
 
-// forward, loss and backward written out, with the strategy's calls between them.
+// A loop of forward, loss and backward with the strategy's calls between them.
 void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
   const rondo::Model model = task.model();
   const c10::Device device = strategy.context().device();
@@ -220,7 +220,7 @@ void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::fil
       [&] { return rondo::load(directory, own).step; }, [&] { return weights_of(*prepared, model); });
 }
 
-// What the strategy does in a step, on a batch for each replica of this process.
+// A loop of the strategy's own step, on a batch for each replica of this process.
 void loop_by_train_step(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
   const auto training = strategy.prepare(
       {.model = task.model, .optimizer = optimizer_of, .device = strategy.context().device()});
@@ -246,13 +246,13 @@ std::string simulated_device() {
 
 std::string device_name() { return simulated_device().empty() ? "cpu" : "sim"; }
 
-// Before the job is joined.
+// Called before the job is joined.
 c10::Device device_of_local_rank() {
   const char* const rank = std::getenv("LOCAL_RANK");
   return rondo::choose_device(device_name(), {}, rank == nullptr ? 0 : std::atoi(rank), 1);
 }
 
-// Strategy planned takes a plan, which the ranks make in a world of their own before.
+// Strategy planned needs a plan, which the ranks make before in a separate world.
 rondo::OptionValues planned_options(const Task& task, const std::filesystem::path& file) {
   rondo::Context context = rondo::init({.device = device_name(), .epoch = 1});
   const rondo::Model model = task.model();

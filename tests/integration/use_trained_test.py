@@ -1,4 +1,4 @@
-"""`rondo evaluate`, `rondo predict`, `rondo export`, and models that go to other programs and come back."""
+"""`rondo evaluate`, `rondo predict`, `rondo export`, and exchange of models with other programs."""
 import csv
 import io
 import json
@@ -50,8 +50,8 @@ def test_predictions_have_a_row_for_each_sample(rondo, points, tmp_path):
     assert sum(row["class"] == kind for row, kind in zip(rows, kinds)) > 190
     for row in rows:
         assert float(row["p(high)"]) + float(row["p(low)"]) == pytest.approx(1, abs=1e-5)
-    # The column that is predicted may be missing, the rows may be in another order and few: what is known of the data is
-    # the training's.
+    # The predicted column may be missing, and the rows few and in another order: properties of the data are those of
+    # the training.
     few = tmp_path / "few.csv"
     few.write_text("x,y\n" + "".join(line.rsplit(",", 1)[0] + "\n" for line in points.read_text().splitlines()[11:13]))
     done(rondo("predict", "run", "--data", few, "--format", "jsonl", "-o", "out.jsonl"))
@@ -59,7 +59,8 @@ def test_predictions_have_a_row_for_each_sample(rondo, points, tmp_path):
     assert [row["class"] for row in again] == [rows[10]["class"], rows[11]["class"]]
     assert again[0]["probabilities"] == pytest.approx([float(rows[10]["p(high)"]), float(rows[10]["p(low)"])], abs=1e-6)
 
-    # Of 200 samples in batches of 32 on two or three ranks the last round leaves ranks with a part of a batch or none.
+    # With 200 samples in batches of 32 on two or three ranks the last round leaves ranks with a part of a batch or
+    # none.
     for ranks in (2, 3):
         done(rondo("predict", "run", "--data", points, "--nproc-per-node", ranks, "-o", "several.csv"))
         several = list(csv.DictReader((tmp_path / "several.csv").open()))
@@ -147,7 +148,7 @@ def test_a_gpt_goes_to_hugging_face_and_comes_back(rondo, text, tmp_path):
     for name, value in back.items():
         turned = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
         assert torch.equal(first[name].T if turned else first[name], value), name
-    # What transformers itself writes, of a model with a tied head.
+    # The output of transformers itself, for a model with a tied head.
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=256, n_positions=24, n_embd=32, n_layer=2, n_head=4)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "tied")
@@ -170,7 +171,7 @@ def test_a_gpt_goes_to_hugging_face_and_comes_back(rondo, text, tmp_path):
 
 
 def test_a_gpt_of_tokens_reads_what_transformers_reads(rondo, text, tmp_path):
-    """A folder of GPT-2's kind with a tokenizer: the loss of the whole text is that of Python."""
+    """A folder of GPT-2's kind with a tokenizer: the loss of the whole text equals Python's."""
     import transformers
     import tokenizers
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -260,7 +261,7 @@ def test_wrong_usage(rondo, points, tmp_path, program):
         result = rondo(program, "run", "--data", tmp_path / file)
         assert result.returncode == 1, result.stderr
         assert all(fact in result.stderr for fact in facts), result.stderr
-    # The model that the checkpoint describes is another than the data's.
+    # The checkpoint describes another model than the data's.
     content = json.loads(state.read_text())
     config = content["values"]["model"]["config"]
     assert config["input_shape"] == [2]

@@ -1,4 +1,4 @@
-"""ZeroMQ's library is loaded by who sends messages, and missed by nobody else."""
+"""Only processes that send messages load ZeroMQ's library, and only they fail without it."""
 import ctypes.util
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ from parameter_server_test import SERVED, table  # noqa: F401
 
 @pytest.fixture
 def without_zeromq(rondo, clean_environment, tmp_path):
-    """run(*words) of `rondo` where libzmq is an empty file."""
+    """run(*words) runs `rondo` with an empty file in place of libzmq."""
     probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True)
     if probe.returncode != 0:
         reason = f"this kernel or user may not make mount namespaces: {probe.stderr.strip()}"

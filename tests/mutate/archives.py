@@ -1,4 +1,4 @@
-"""TorchScript archives. A file of its own: torch.jit.script reads the source of what it compiles."""
+"""TorchScript archives. In a separate file, because torch.jit.script reads the source of the code that it compiles."""
 import warnings
 
 import torch
@@ -15,7 +15,7 @@ class Plain(torch.nn.Module):
 
 
 class Hostile(torch.nn.Module):
-    """Says so when it is loaded by running it. judge.RAN is what it says."""
+    """A module that prints judge.RAN when code of the archive runs during loading."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ class Hostile(torch.nn.Module):
 
 def _save(module, path):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit announces its end
+        warnings.simplefilter("ignore")  # torch.jit announces its deprecation
         torch.jit.save(torch.jit.script(module), str(path))
 
 

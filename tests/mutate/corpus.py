@@ -1,4 +1,4 @@
-"""Valid inputs of every kind, and how the programs read them."""
+"""Valid inputs of every kind, and the commands that read them."""
 import dataclasses
 import io
 import json
@@ -16,24 +16,25 @@ CONFIG = '{"layers":1,"heads":2,"width":16,"context":8}'
 GPT = ["--model", "gpt", "--model-config", CONFIG]
 BERT = ["--model", "bert", "--task", "classify", "--layers", "1", "--heads", "2", "--width", "16"]
 MLP = ["--model", "mlp", "--data", "table.csv", "--data-kind", "csv", "--label-column", "label"]
-LOGS = ["--log-to", "tensorboard,mlflow", "--set", "mlflow-dir=ml", "--set", "csv-log=log.csv", "--set", "json-log=log.jsonl"]
+LOGS = ["--log-to", "tensorboard,mlflow,csv,jsonl", "--set", "mlflow-dir=ml", "--set", "csv-file=log.csv", "--set", "jsonl-file=log.jsonl"]
 
 
 @dataclasses.dataclass
 class Case:
-    """`command`: the program's name and its words, run in a copy of `folder`; `target` is damaged there."""
+    """A command that reads an input. `command`: the program's name and its words, run in a copy of `folder`; `target`
+    is damaged there."""
     folder: str
-    target: str  # a file, perhaps with * in it
+    target: str  # a file name, possibly with *
     command: list
     ways: list = ()
     names: tuple = ()
-    sealed: bool = False  # the checkpoint around the target is sealed again
+    sealed: bool = False  # the checkpoint around the target is resealed
     seconds: float = 20
     torch: bool = False
     variable: str = ""  # the target is this environment variable's value, not a file
     word: bool = False  # the target is a word of the command, not a file
     environment: dict = dataclasses.field(default_factory=dict)
-    reads: str = ""  # the source files that read the target, without .cpp; mutate_test.py asks for all there are
+    reads: str = ""  # source files that read the target, without .cpp; mutate_test.py requires all of them
 
     @property
     def is_file(self):
@@ -56,7 +57,7 @@ def safetensors(tensors):
 
 
 def _call(binaries, cwd, *words):
-    # Measurements are kept and looked for below `cwd`, not at the user's home.
+    # Measurements are stored and searched below `cwd`, not in the user's home.
     env = os.environ | {"HOME": str(cwd), "XDG_CACHE_HOME": str(cwd), "RONDO_MATMUL": "libtorch", "OMP_NUM_THREADS": "1"}
     result = subprocess.run([binaries / words[0], *words[1:]], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
     if result.returncode != 0:
@@ -84,7 +85,7 @@ def _run_directory(run):
 
 
 def _byte_pairs():
-    """A tokenizer.json of byte pairs: every byte as a character, as GPT-2 writes them, and two merges."""
+    """Returns a tokenizer.json of byte pairs: every byte as a character, as GPT-2 writes them, and two merges."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = [chr(code) for code in shown] + [chr(256 + i) for i in range(256 - len(shown))]
     vocabulary = {token: i for i, token in enumerate([*letters, "th", "the", "<|endoftext|>"])}
@@ -137,7 +138,7 @@ def _data(folder):
 
 
 def _archives(folder):
-    """Archives of PyTorch; nothing where its Python package is not there."""
+    """Writes archives of PyTorch, if its Python package is installed."""
     try:
         import torch
     except ImportError:
@@ -151,7 +152,8 @@ def _archives(folder):
 
 
 def _trained(folder, binaries, data):
-    """Runs of each kind of model and of checkpoint, folders of other makers' models, a profile and a plan of this machine."""
+    """Trains runs with each kind of model and checkpoint, and writes folders of other projects' models, a profile and a
+    plan of this machine."""
     folder.mkdir()
     for name in ("table.csv", "text.txt", "reviews.tsv", "vocab.txt", "byte_pairs.json"):
         shutil.copy(data / name, folder / name)
@@ -184,7 +186,7 @@ def _trained(folder, binaries, data):
 
 
 def _trained_cases():
-    """What reads a run directory, and what reads what programs have written for each other."""
+    """Returns cases that read a run directory, or files that programs have written for each other."""
     step = "checkpoints/step-00000002"
     sealed = ("step-00000002", "checkpoint", "--run-dir")
     again = ["--resume", "--steps", "3", "--matmul", "libtorch", "--device", "cpu"]
@@ -197,7 +199,7 @@ def _trained_cases():
         return case(f"{run}/{target}", ["rondo-train", "--run-dir", run, *again], reads, names=(*sealed, *names), **more)
 
     def use(target, reads, more_names=(), **more):
-        """Every program that uses what was trained."""
+        """Returns a case for every program that uses a trained run."""
         return [case(f"mlp/{target}", words, reads, names=(*sealed, "mlp", *more_names), **more) for words in (
             ["rondo-evaluate", "mlp", "--data", "table.csv"], ["rondo-predict", "mlp", "--data", "table.csv"],
             ["rondo-export", "mlp", "-o", "out.pt"])]
@@ -220,7 +222,7 @@ def _trained_cases():
         resume("mlp", "trace.json", "format/trace"),
         resume("mlp", "run.lock", "", ("run directory",)),
         case("log.csv", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows", mutations.TEXT),
-        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows"),
+        case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows train/log_targets/jsonl/json_log"),
         case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         *use("data.json", "apps/train/trained_run"),
@@ -262,7 +264,7 @@ def _trained_cases():
 
 
 def _libtorch(folder):
-    """What tells a libtorch's version, beside a library that is none."""
+    """Writes a header with libtorch's version, beside an invalid library."""
     header, library = folder / "include/torch/headeronly/version.h", folder / "lib/libtorch_cpu.so"
     for file in (header, library):
         file.parent.mkdir(parents=True)
@@ -290,7 +292,7 @@ def make(root, binaries):
 
 
 def _data_cases():
-    """What is trained on, and what says how."""
+    """Returns cases of training data and its options."""
     def train(target, words, ways, names, reads, ranks="1"):
         return Case("data", target, ["rondo-train", *words, *TRAIN, "--nproc-per-node", ranks, "--run-dir", "out"], ways, names, torch=True,
                     seconds=60, reads=reads)
@@ -337,7 +339,7 @@ def _data_cases():
     ]
 
 
-# Programs and source files that need no case, and why. mutate_test.py fails for others that have none.
+# Programs and source files that need no case, with reasons. mutate_test.py fails for any other without a case.
 OTHER_PROGRAMS = {
     "rondo-matmul": "measures for other programs and reads nothing",
     "rondo-bench-openmpi": "Open MPI's side of rondo bench, which starts it and hears it",
@@ -352,11 +354,12 @@ OTHER_READERS = {
                      "device/device_choice", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
     **dict.fromkeys(("apps/doctor/machine_checks", "channel/shared_memory", "launch/host_resources", "launch/network"), _SYSTEM),
     **dict.fromkeys(("base/json_strict", "base/file_access"), _TOOLS),
+    "format/otlp": "responses of a collector, which tests/format/otlp_test.cpp damages",
 }
 
 
 def _word_cases(with_training):
-    """Words of command lines, and variables that launchers and users set."""
+    """Returns cases of command-line words, and of variables that launchers and users set."""
     def word(target, command, names=(), ways=mutations.TEXT, folder="plan", **more):
         return Case(folder, target, command, ways, ("--", *names), word=True, **more)
 
@@ -383,7 +386,7 @@ def _word_cases(with_training):
 
 
 def cases(root):
-    """How the programs read what make() wrote below `root`."""
+    """Returns all cases for the inputs that make() wrote below `root`."""
     saved = "saved/step-00000000"
     step = ("step-00000000", "saved")
     limits = ("--memory-limit", "limit")
@@ -421,7 +424,7 @@ def cases(root):
 
 
 def copy(root, case, to):
-    """A copy of the case's folder, and the file in it that is damaged; None when it is no file."""
+    """Copies the case's folder; returns the file to damage, or None if the target is no file."""
     shutil.copytree(root / case.folder, to, symlinks=True)
     if not case.is_file:
         return None

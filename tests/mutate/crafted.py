@@ -1,5 +1,5 @@
-"""Attacks and accidents written by hand, one for each fault that was found by hand once. Each takes a Workplace and returns
-what is wrong, as judge.complaints() does."""
+"""Handwritten attacks and accidents, one for each fault that was once found by hand. Each takes a Workplace and returns
+the failures, as judge.complaints() does."""
 import dataclasses
 import json
 import os
@@ -33,19 +33,19 @@ class Workplace:
         return corpus.copy(self.root, corpus.Case(name, ".", []), self.folder / name)
 
     def one_case_of_each_file(self):
-        """Of those that programs which start no processes read, one for each reader."""
+        """Returns one case per reader of a file, for programs that start no processes."""
         files = [case for case in corpus.cases(self.root) if case.is_file and case.command[0] not in SLOW]
         return {(case.reads, case.target, case.sealed): case for case in reversed(files)}.values()
 
 
-# Left to chance by the attacks that go through every case: they start processes.
+# Programs that start processes; attacks on every case skip them.
 SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench", "rondo-bench-dev")
 PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--plan-time-limit", "0.2s"]
 TRAIN = ["rondo-train", *corpus.MLP, *corpus.TRAIN]
 CODECS = ["rondo-bench-dev", "codecs", "--codec", "int8", "--size", "64KiB", "--runs", "1"]
 PROFILE = ["rondo-profile", *corpus.GPT[:2], "--model-config", corpus.CONFIG, "--passes", "1", "--largest", "16KiB", "--batch-size", "1"]
 EPOCH = ["rondo-train", *corpus.MLP, "--epochs", "1", "--batch-size", "8", "--matmul", "libtorch", "--seed", "1"]
-# Which folder of the corpus, the words with OUT where the output goes and NEW for a name that is not there.
+# Folder of the corpus, and words, with OUT for the output path and NEW for a name that does not exist.
 WRITERS = {
     "report -o": ("run", ["rondo-report", ".", "-o", "OUT"]),
     "report --json": ("run", ["rondo-report", ".", "--json", "OUT"]),
@@ -63,8 +63,8 @@ WRITERS = {
     "checkpoint convert": ("checkpoint", ["rondo-checkpoint", "convert", "model.safetensors", "OUT", "--overwrite"]),
     "train --json": ("trained", [*TRAIN, "--json", "OUT"]),
     "train --help-all --json": ("plan", ["rondo-train", "--help-all", "--json", "OUT"]),
-    "train csv-log": ("trained", [*EPOCH, "--set", "csv-log=OUT"]),
-    "train json-log": ("trained", [*EPOCH, "--set", "json-log=OUT"]),
+    "train csv-file": ("trained", [*EPOCH, "--log-to", "csv", "--set", "csv-file=OUT"]),
+    "train jsonl-file": ("trained", [*EPOCH, "--log-to", "jsonl", "--set", "jsonl-file=OUT"]),
     "profile --json": ("plan", [*PROFILE, "--json", "OUT"]),
     "tokenize --json": ("trained", ["rondo-tokenize", "text.txt", "--output", "NEW", "--json", "OUT"]),
     "evaluate --json": ("trained", ["rondo-evaluate", "mlp", "--json", "OUT"]),
@@ -77,10 +77,10 @@ WRITERS = {
     "bench collectives --html": ("plan", ["rondo-bench", "collectives", "--explain", "ring", "--operations", "all_reduce", "--ranks", "2", "--html",
                                           "OUT"]),
 }
-# They replace a file by its name, so that no half of one is ever seen.
+# Writers that replace a file atomically by its name.
 ONLY_FILES = {"checkpoint convert", "predict -o", "export -o"}
-# Where the programs write what a flag names, as "source file:the argument", and the writers that try it. mutate_test.py asks for all
-# there are.
+# Places where programs write to a flag's path, as "source file:the argument", and the writers that try them.
+# mutate_test.py requires all of them.
 WRITES = {
     "apps/report/main:path": ["report -o"],
     "apps/report/main:json": ["report --json"],
@@ -95,8 +95,8 @@ WRITES = {
     "apps/checkpoint/convert:destination": ["checkpoint convert"],
     "apps/train/training_run:flags.json": ["train --json"],
     "apps/train/train_command_line:value_of": ["train --help-all --json"],
-    "apps/train/trainer_setup:flags.csv_log": ["train csv-log"],
-    "apps/train/trainer_setup:flags.json_log": ["train json-log"],
+    "rondo/train/log_targets/csv/csv_log:options.file": ["train csv-file"],
+    "rondo/train/log_targets/jsonl/json_log:options.file": ["train jsonl-file"],
     "apps/profile/main:flags.json": ["profile --json"],
     "apps/tokenize/main:flags.json": ["tokenize --json"],
     "apps/evaluate/main:flags.json": ["evaluate --json"],
@@ -108,8 +108,8 @@ WRITES = {
     "apps/bench/harness/benchmark:target": ["bench-dev codecs --json"],
     "apps/bench/collectives/command:page": ["bench collectives --html"],
 }
-GOES_ON = {"train csv-log", "train json-log"}
-# Those that need no writer, and why.
+GOES_ON = {"train csv-file", "train jsonl-file"}
+# Places that need no writer, with reasons.
 OTHER_WRITES = {
     "apps/bench/dev/loader:path": "a text of the bench's own",
     "apps/new/main:folder": "files of a folder that rondo new has made",
@@ -117,7 +117,7 @@ OTHER_WRITES = {
 
 
 def output(place, writer):
-    """Every kind of thing that may stand where a program is told to write."""
+    """Tries every kind of file as a program's output path."""
     folder, words = WRITERS[writer]
     home = place.copy_of(folder)
     ending = ".safetensors" if writer == "checkpoint convert" else ".out"
@@ -163,7 +163,7 @@ def output(place, writer):
             device.open("wb").close()
         except OSError:
             continue  # not root, or a file system without devices
-        # Logs of a training that cannot be written are left out with a warning, and the training goes on.
+        # If logs of a training cannot be written, it continues after a warning.
         expected = 0 if writer in GOES_ON else code
         write(f"device {name}", device, 1 if writer in ONLY_FILES else expected)
         expect(f"device {name}: is no device any more", stat.S_ISCHR(device.lstat().st_mode))
@@ -209,11 +209,11 @@ PRINTERS = {
     "top --json -": ("trained", ["rondo-top", "mlp", "--json", "-"]),
     "bench-dev codecs": ("plan", CODECS),
     "bench collectives --explain": ("plan", ["rondo-bench", "collectives", "--explain", "ring"]),
-    # Whose work takes minutes, or an installed rondo.
+    # Programs whose work takes minutes or needs an installed rondo.
     "profile --help": ("plan", ["rondo-profile", "--help"]),
     "new --help": ("plan", ["rondo-new", "--help"]),
 }
-# Parts of other programs: what `rondo-train` and `rondo-doctor` start, and a peer of the benchmarks.
+# Helper programs: children of `rondo-train` and `rondo-doctor`, and a peer of the benchmarks.
 NO_PRINTERS = {"rondo-train-worker", "rondo-matmul", "rondo-bench-openmpi"}
 
 
@@ -223,7 +223,7 @@ def programs_without_a_printer(binaries):
 
 
 def full_disk(place, printer):
-    """Standard output on a full disk is a failure that is said."""
+    """A full disk behind standard output is a failure with a message."""
     folder, words = PRINTERS[printer]
     home = place.copy_of(folder)
     with open("/dev/full", "wb") as full:
@@ -235,7 +235,7 @@ def full_disk(place, printer):
 
 
 def deep_json(place):
-    """60,000 levels in every place where JSON is read."""
+    """Nests 60,000 levels in every place where JSON is read."""
     found = []
     for number, case in enumerate(c for c in place.one_case_of_each_file() if mutations.nest in c.ways):
         if case.target.endswith("model.safetensors"):
@@ -253,7 +253,7 @@ def deep_json(place):
 
 
 def pipes_in_place_of_files(place):
-    """A named pipe where a file is read: refused at once, not waited for."""
+    """Puts a named pipe in place of a file: it must be rejected at once, without waiting."""
     found = []
     for number, case in enumerate(c for c in place.one_case_of_each_file() if not c.sealed):
         home = place.folder / str(number)
@@ -267,7 +267,7 @@ def pipes_in_place_of_files(place):
 
 
 def impossible_values(place):
-    """Values that cannot be, under a valid seal."""
+    """Writes impossible values under a valid seal."""
     found = []
     for step in ("-9223372036854775808", "-1", "1.5", "1e308", "18446744073709551615", '"7"', "null"):
         home = place.folder / f"step{len(found)}{abs(hash(step))}"
@@ -295,7 +295,7 @@ def sealed_garbage(place):
 
 
 def code_of_weights(place):
-    """A TorchScript archive that restores itself by code: refused, and nothing of it runs."""
+    """A TorchScript archive that restores itself by code must be rejected, and none of its code may run."""
     if not (place.root / "archives").exists():
         return []
     home = place.copy_of("archives")
@@ -307,7 +307,7 @@ def code_of_weights(place):
 
 
 def hostile_names(place):
-    """Control characters in names of tensors, in metadata and in the name of a folder."""
+    """Puts control characters into tensor names, metadata and the name of a folder."""
     header = json.dumps({"__metadata__": {"by\x1b[2J": "\x1b[2J"}, "w\x1b[2J\x7f": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})
     (place.folder / "hostile.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(4))
     (place.folder / "plain.safetensors").write_bytes(corpus.safetensors({"w": [1.0]}))
@@ -325,7 +325,8 @@ def hostile_names(place):
 
 
 def hostile_field_on_several_ranks(place):
-    """A field of a megabyte with control characters: escaped, cut and said once, whatever the number of ranks."""
+    """A field of a megabyte with control characters must be escaped, truncated and printed once, for any number of
+    ranks."""
     found = []
     for ranks in ("1", "2"):
         home = place.folder / ranks
@@ -342,7 +343,7 @@ AGAIN = ["rondo-train", "--run-dir", "mlp", "--resume", "--steps", "3", "--matmu
 
 
 def run_id_that_is_a_path(place):
-    """A checkpoint's run of MLflow names a folder elsewhere."""
+    """A checkpoint's MLflow run names a folder elsewhere."""
     home = place.folder / "inside" / "home"
     corpus.copy(place.root, corpus.Case("trained", ".", []), home)
     state = home / "mlp" / "checkpoints" / "step-00000002" / "state.json"
@@ -360,7 +361,7 @@ def run_id_that_is_a_path(place):
 
 
 def step_of_many_digits(place):
-    """A line of somebody else in a log of epochs."""
+    """Adds a foreign line to a log of epochs."""
     home = place.copy_of("trained")
     with (home / "log.csv").open("a") as log:
         log.write("1,99999999999999999999999,0\n")
@@ -372,7 +373,7 @@ def step_of_many_digits(place):
 
 
 def many_passes(place):
-    """Work grows with the step, not with its square; the time limit holds, and TERM ends the program."""
+    """Work must be linear in the step; the time limit must hold, and TERM must end the program."""
     home = place.copy_of("plan")
     common = ["--synthetic", "gpt:layers=12,dim=512", "--ranks", "2", "--gradient-accumulation-steps", "1000"]
     pipeline = ["--synthetic", "gpt:layers=12,dim=512", "--strategy", "pipeline", "--stages", "2", "--micro-batches", "1000"]
@@ -386,13 +387,13 @@ def many_passes(place):
         found += [f"{words[0]}: {what}" for what in judge.complaints(end, ("--",), 4 * GIB)]
         if end.code != 0:
             found.append(f"{words[0]}: ended with {end.code}, so that nothing was computed: {end.err}")
-        if used > most:  # of processor time, which a busy machine does not lengthen
+        if used > most:  # processor time, which a busy machine does not lengthen
             found.append(f"{words[0]}: took {used:.1f} s of processor time, expected at most {most}")
     long = ["--synthetic", "gpt:layers=48,dim=1024", "--ranks", "8", "--gradient-accumulation-steps", "100", "--memory-limit", "3GiB", "--gap", "0",
             "--plan-time-limit", "1000s"]
     process = subprocess.Popen([place.binaries / "rondo-plan", *long], cwd=home, env=place.env,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    # Its first word of progress: it is in the middle of planning.
+    # The first progress message: the program is in the middle of planning.
     if not select.select([process.stderr], [], [], 60)[0]:
         found.append("rondo-plan: said nothing for 60 s")
     if process.poll() is not None:
@@ -409,7 +410,7 @@ def many_passes(place):
 
 
 def many_tensors(place):
-    """50,000 tensors in a header and in a checkpoint, 300,000 files in a manifest: linear work."""
+    """50,000 tensors in a header and in a checkpoint, 300,000 files in a manifest must take linear time."""
     entries = {f"layer.{i}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(50_000)}
     text = json.dumps(entries).encode()
     (place.folder / "many.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4 * len(entries)))
@@ -422,7 +423,7 @@ def many_tensors(place):
     target.write_bytes((place.folder / "many.safetensors").read_bytes())
     sealed = json.loads((target.parent / "manifest.json").read_text())
     record = next(file for file in sealed["files"] if file["name"] == target.name)
-    record["tensors"] = []  # those of before; without them the checksum of the file counts
+    record["tensors"] = []  # the old tensors; without them the file's checksum counts
     record.pop("header_xxh3_128", None)
     (target.parent / "manifest.json").write_text(json.dumps(sealed))
     mutations.reseal(target.parent)
@@ -434,12 +435,12 @@ def many_tensors(place):
 
 
 def many_names(place):
-    """100,000 names in a plan, in a trace and in the memory of a run: linear work."""
+    """100,000 names in a plan, in a trace and in the memory of a run must take linear time."""
     planned = place.copy_of("plan")
     plan = json.loads((planned / "plan.json").read_text())
     plan["units"] = [plan["units"][0] | {"name": f"unit.{i}"} for i in range(100_000)]
     (planned / "plan.json").write_text(json.dumps(plan))
-    # Not the profile's units, which is said after all of them were read.
+    # The units differ from the profile's, which is reported after all of them were read.
     found = _in_linear_time(place, ["rondo-simulate", "profile.json", "--plan", "plan.json"], planned, 1)
     run = place.copy_of("run")
     events = [{"name": "all_gather", "cat": "communication", "ph": "X", "ts": i * 0.001, "dur": 1_000_000, "pid": 0, "tid": 1,
@@ -459,13 +460,13 @@ def _in_linear_time(place, words, cwd, code):
     found = []
     if end.code != code or end.timed_out:
         found.append(f"{words[0]} {words[1]}: ended with {end.code} after {end.seconds:.1f} s: {end.err[-300:]}")
-    if used > 20:  # of processor time, which a busy machine does not lengthen
+    if used > 20:  # processor time, which a busy machine does not lengthen
         found.append(f"{words[0]} {words[1]}: took {used:.1f} s of processor time")
     return found
 
 
 def all_attacks():
-    """By name."""
+    """Returns all attacks by name."""
     attacks = {f"output {name}": lambda place, name=name: output(place, name) for name in WRITERS}
     attacks |= {f"full disk {name}": lambda place, name=name: full_disk(place, name) for name in PRINTERS}
     for attack in (deep_json, pipes_in_place_of_files, impossible_values, sealed_garbage, code_of_weights, many_passes,

@@ -1,4 +1,4 @@
-"""Runs a program with limits on time and memory, and says what is wrong with how it ended."""
+"""Runs a program with limits on time and memory, and reports what is wrong with its end."""
 import dataclasses
 import os
 import pathlib
@@ -10,13 +10,13 @@ import tempfile
 import threading
 import time
 
-# Printed by code that a weights file carries; nobody may run it.
+# Printed by the code in a weights file, which must never run.
 RAN = "the file's own code ran"
 LIBRARY_WORDS = re.compile(r"\[json\.exception|terminate called|std::bad_|basic_string|vector::_M|\bsto(?:i|l|ll|ul|ull|f|d|ld)\b|Exception raised from|frame #\d|enforce fail|filesystem error")
 SANITIZER_WORDS = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 LONGEST_MESSAGE = 20_000
-# What they write on standard output is not theirs to change: rows of data, and what a program that they started says.
+# Programs whose standard output passes on foreign text: rows of data, or the output of a child program.
 PASS_ON = {"rondo-predict", "rondo"}
 
 
@@ -32,7 +32,8 @@ class End:
 
 
 def run(command, cwd, env, seconds, address_bytes, stdout=None):
-    """The end of `command`. `address_bytes` limits its address space, 0 does not. `stdout`: a file in place of a pipe."""
+    """Runs `command` and returns its end. `address_bytes` limits its address space, 0 does not. `stdout`: a file in
+    place of a pipe."""
 
     def limit():
         os.setpgid(0, 0)
@@ -63,7 +64,7 @@ def run(command, cwd, env, seconds, address_bytes, stdout=None):
 
 
 def complaints(end, names, most_bytes):
-    """What is wrong, in words; empty for a good end. A failure has to say one of `names`."""
+    """Returns the failures as texts; empty for a good end. An error message must contain one of `names`."""
     found = []
     if end.timed_out:
         found.append(f"did not end within {end.seconds:.1f} s")

@@ -45,7 +45,7 @@ def garbage(data, random):
 
 
 def number(data, random):
-    """Another number in place of one."""
+    """Replaces a number by another one."""
     found = list(re.finditer(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?", data))
     if not found:
         return flip(data, random)
@@ -54,7 +54,7 @@ def number(data, random):
 
 
 def value(data, random):
-    """Another JSON value in place of a number or text."""
+    """Replaces a number or text by another JSON value."""
     found = list(re.finditer(rb'(?<=[:\[,])\s*("[^"]*"|-?\d[\d.eE+-]*|true|false|null)', data))
     if not found:
         return garbage(data, random)
@@ -63,7 +63,7 @@ def value(data, random):
 
 
 def nest(data, random):
-    """Tens of thousands of lists or objects inside each other, as a whole or in place of a value."""
+    """Nests tens of thousands of lists or objects, as a whole or in place of a value."""
     depth = random.choice([65, 5_000, 60_000, 200_000])
     opening, closing = random.choice([(b"[", b"]"), (b'{"a":', b"}")])
     deep = opening * depth + b"1" + closing * depth
@@ -88,7 +88,7 @@ class _Hash(ctypes.Structure):
 
 
 def checksum(data):
-    """XXH3-128 as manifests write it."""
+    """Returns XXH3-128 in the manifests' format."""
     library = ctypes.CDLL(ctypes.util.find_library("xxhash") or "libxxhash.so.0")
     library.XXH3_128bits.restype = _Hash
     library.XXH3_128bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
@@ -97,13 +97,13 @@ def checksum(data):
 
 
 def seal(text):
-    """A manifest's text with the checksum that it should have."""
+    """Returns a manifest's text with the correct checksum."""
     zeroed = re.sub(rb'"checksum": "[0-9a-f]{32}"\n}\n$', b'"checksum": "' + b"0" * 32 + b'"\n}\n', text)
     return zeroed.replace(b'"checksum": "' + b"0" * 32, b'"checksum": "' + checksum(zeroed).encode())
 
 
 def reseal(checkpoint):
-    """Makes the manifest of a directory fit the files in it, as somebody would who wants the damage to be believed."""
+    """Updates the manifest of a directory to its files, as an attacker would to hide the damage."""
     path = checkpoint / "manifest.json"
     manifest = json.loads(path.read_text())
     for record in manifest["files"]:
@@ -115,7 +115,7 @@ def reseal(checkpoint):
 
 
 def replace_file(path, random):
-    """Something else in place of a file; returns what."""
+    """Replaces a file by something else; returns its kind."""
     path.unlink()
     kind = random.choice(["pipe", "link to nowhere", "link to itself", "directory", "device", "nothing"])
     if kind == "pipe":

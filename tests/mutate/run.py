@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Damages valid inputs of every kind by chance and runs the programs on them; see README.md."""
+"""Damages valid inputs of every kind randomly and runs the programs on them; see README.md."""
 import argparse
 import os
 import pathlib
@@ -19,7 +19,7 @@ import judge  # noqa: E402
 import mutations  # noqa: E402
 
 MOST_BYTES = 2 << 30
-# Of one whose address space can be limited: libtorch and the sanitizers reserve more than they use.
+# For programs with a limited address space; libtorch and the sanitizers reserve more than they use.
 ADDRESS_BYTES = 4 << 30
 
 
@@ -30,10 +30,10 @@ def environment(folder):
 
 
 def mutate(case, target, dice):
-    """Damages the copy; returns what was done, the environment variables that it needs, and the command."""
+    """Damages the copy; returns a description, the required environment variables, and the command."""
     if not case.is_file:
         way = dice.choice(case.ways)
-        # A word may be the name of what is written: never one outside the folder.
+        # A word may be a path to write: never one outside the folder.
         text = way(case.target.encode(), dice).replace(b"\0", b"?").replace(b"/" if case.word else b"\0", b"_")[:100_000]
         damaged = os.fsdecode(text)
         if case.variable:
@@ -54,7 +54,7 @@ def mutate(case, target, dice):
 
 
 def attempt(root, binaries, case, seed, number, keep=False):
-    """One damaged input through one program: None, or a text that says what is wrong."""
+    """Runs one program on one damaged input; returns None, or a text with the failures."""
     dice = random.Random(f"{seed}:{number}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="rondo-mutate-"))
     try:
@@ -75,7 +75,7 @@ def attempt(root, binaries, case, seed, number, keep=False):
 
 
 def run_many(root, binaries, cases, seed, numbers, workers, seconds=None):
-    """What is wrong, and how many were run. Stops early after `seconds`."""
+    """Returns the failures and the number of runs. Stops early after `seconds`."""
     deadline = None if seconds is None else time.monotonic() + seconds
     ran, found = 0, []
 

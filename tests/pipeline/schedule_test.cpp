@@ -48,8 +48,8 @@ TEST_P(OfEveryName, IsWholeAndEndsForAllSizes) {
   }
 }
 
-// Whether all ranks come to an end where every send waits for its receive and the other way round, and both
-// ranks of a message have to be at it at the same time.
+// Returns true if all ranks finish when sends and receives are both synchronous: both ranks of a message must
+// reach it at the same time.
 bool ends_in_order(const Schedule& schedule) {
   std::vector<std::size_t> next(schedule.actions.size(), 0);
   const auto at = [&](std::size_t rank) -> const Action* {
@@ -73,7 +73,7 @@ bool ends_in_order(const Schedule& schedule) {
         ++next[rank_of(receiver)];
       } else if (action->kind == ActionKind::receive_activation ||
                  action->kind == ActionKind::receive_gradient) {
-        continue;  // its sender moves both
+        continue;  // its sender advances both ranks
       }
       ++next[rank];
       moved = true;
@@ -146,7 +146,7 @@ TEST(Schedule, IdlesAsItsFormulaSays) {
       EXPECT_DOUBLE_EQ(longest_idle(make_schedule("1f1b", p, m), times), (p - 1) * 6.0);
       EXPECT_NEAR(longest_idle(make_schedule("interleaved", p, m, 2), times), (p - 1) * 6.0 / 2, 1e-9);
       EXPECT_NEAR(longest_idle(make_schedule("interleaved", p, m, 3), times), (p - 1) * 6.0 / 3, 1e-9);
-      // (p - 1)(t_F + t_B - t_W) where the three are equal.
+      // (p - 1)(t_F + t_B - t_W) if the three are equal.
       EXPECT_DOUBLE_EQ(longest_idle(make_schedule("zb_h1", p, m), StageTimes{}), p - 1.0);
     }
   }
@@ -156,7 +156,7 @@ TEST(Schedule, OfAVIdlesLeast) {
   const double of_1f1b = longest_idle(make_schedule("1f1b", 4, 8), StageTimes{});
   const double of_v = longest_idle(make_schedule("zb_v", 4, 8), StageTimes{});
   EXPECT_LE(of_v, 0.35 * of_1f1b) << of_v << " of " << of_1f1b;
-  // In the memory of 1F1B: two half stages for each micro-batch.
+  // Within the memory of 1F1B: two half stages per micro-batch.
   for (const int peak : peak_activations(make_schedule("zb_v", 4, 8))) EXPECT_LE(peak, 2 * 4);
 }
 

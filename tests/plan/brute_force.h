@@ -7,14 +7,14 @@
 
 #include "rondo/cost/step_model.h"
 
-// The fastest plan by looking at every one: every choice of every unit, every slot and every order of every
-// collective (one block each, one micro-batch). A second simulator, written from the rules in
-// docs/planner/step-model.md and not from rondo/simulate, so that the two check each other.
+// Finds the fastest plan by brute force: every choice of every unit, every slot and every order of every
+// collective (one block each, one micro-batch). It is a second simulator, written from the rules in
+// docs/planner/step-model.md and not from rondo/simulate, so that each verifies the other.
 namespace rondo::plan {
 
 class BruteForce {
  public:
-  // Looks only for plans faster than `known_s`.
+  // Searches only for plans faster than `known_s`.
   BruteForce(const cost::StepModel& model, std::uint64_t limit, double known_s)
       : model_(model), slots_(model.slots), limit_(static_cast<double>(limit)), best_(known_s) {}
 
@@ -32,8 +32,8 @@ class BruteForce {
   struct State {
     double now = 0;
     double link = 0;
-    double work_left = 0;      // compute still to come
-    double link_left = 0;      // communication still to come
+    double work_left = 0;      // remaining compute
+    double link_left = 0;      // remaining communication
     std::vector<double> done;  // by job; -1: not launched
     std::vector<Gradient> gradients_due;
     double gathered = 0;
@@ -79,7 +79,7 @@ class BruteForce {
     return bound >= best_ * (1 - 1e-7);
   }
 
-  // Activations, workspace and what the computing unit adds.
+  // Returns activations, workspace and the computing unit's additional memory.
   double fixed(int t) const {
     double bytes = persistent_;
     for (int u = 0; u < slots_.units; ++u) {
@@ -95,7 +95,7 @@ class BruteForce {
     return bytes;
   }
 
-  // Enters slot t: waits for what it needs; then every way to launch.
+  // Enters slot t: waits for its inputs, then tries every way to launch.
   void slot(State s, int t) {
     if (t == slots_.end()) {
       ++schedules_;
@@ -113,7 +113,7 @@ class BruteForce {
     launch(s, t, order);
   }
 
-  // All ordered subsets of what may be launched in slot t that contain what must be.
+  // Tries all ordered subsets of the jobs that may be launched in slot t and include those that must be.
   void launch(const State& s, int t, std::vector<int>& order) {
     bool is_complete = true;
     for (const int j : jobs_) {
@@ -158,7 +158,7 @@ class BruteForce {
       const double busy = std::max(0.0, s.link - s.now);
       s.now += seconds <= busy * slow ? seconds / slow : busy + (seconds - busy * slow);
     };
-    // Slot 0 updates all units. Meanwhile updated parameters may travel; nothing else can be asked for yet.
+    // Slot 0 updates all units. Only gathers of updated parameters may overlap it.
     for (const int j : order) {
       if (t > 0 || job(j).kind == cost::JobKind::gather_updated) send(j);
     }
@@ -174,9 +174,9 @@ class BruteForce {
       const cost::Strategy strategy = choice(u).choice.strategy;
       const bool frees =
           (slots_.is_forward(t) ? strategy == cost::Strategy::zero3 : shards_parameters(strategy)) &&
-          !model_.profile.link.parameters_in_place;  // where nothing is gathered
+          !model_.profile.link.parameters_in_place;  // nothing is gathered
       if (!slots_.is_forward(t) && shards_gradients(strategy) && !model_.gradients_leave(strategy))
-        s.gradients -= static_cast<double>(unit(u).gradient_bytes);  // reduced where it is, and kept
+        s.gradients -= static_cast<double>(unit(u).gradient_bytes);  // reduced in place, and kept
       if (frees) s.gathered -= static_cast<double>(unit(u).parameter_bytes);
     }
     if (is_hopeless(s)) return;

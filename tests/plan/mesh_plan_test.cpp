@@ -31,11 +31,11 @@ MeshPlan plan_of(const cost::Profile& profile, int ranks, std::uint64_t limit,
   return plan_mesh(profile, step, within(limit), search);
 }
 
-// Unequal layers, with messages that take time.
+// Returns a profile of unequal layers, with messages that take time.
 cost::Profile small_profile(std::uint64_t seed, int layers) {
   cost::Profile profile = cost::random_profile(seed, layers, 4);
   profile.batch_size = 4;
-  // So much that stages are cut and recomputed for it.
+  // Large enough to influence cuts and recomputation.
   for (cost::UnitProfile& unit : profile.units) unit.activation_bytes *= 8;
   return profile;
 }
@@ -74,7 +74,7 @@ TEST(MeshPlan, RecomputationIsTheCheapestThatSavesEnough) {
   }
 }
 
-// Every way to cut, every strategy of each rank and every set of checkpointed layers.
+// Tries every cut, every strategy of each rank and every set of checkpointed layers.
 double brute_force_step(const simulate::PipelineCosts& costs, const std::string& schedule, int micro_batches,
                         std::uint64_t limit) {
   const int layers = static_cast<int>(costs.layers().size());
@@ -118,7 +118,7 @@ TEST(MeshPlan, PipelinesAreAsFastAsTheBestOfAll) {
 TEST(MeshPlan, AllMeshesOfSomeRanks) {
   EXPECT_EQ(meshes_of(1).size(), 1);
   EXPECT_EQ(meshes_of(2).size(), 3);
-  EXPECT_EQ(meshes_of(8).size(), 10);  // ways to write it as a product of three
+  EXPECT_EQ(meshes_of(8).size(), 10);  // factorizations into three factors
   EXPECT_EQ(meshes_of(12).size(), 18);
   EXPECT_EQ(meshes_of(4, {"tensor", "context"}).size(), meshes_of(4).size() + 3U) << "again by 2, 4 and 2";
   for (const Mesh& mesh : meshes_of(12))
@@ -139,17 +139,17 @@ TEST(MeshPlan, CandidatesKeepTheirBoundsAndTheBestIsTaken) {
       EXPECT_GE(each.step_s * (1 + 1e-9), each.lower_bound_s) << each.name();
       EXPECT_LE(each.peak_bytes, kPlenty);
     } else if (each.peak_bytes == 0) {
-      EXPECT_GE(each.lower_bound_s, plan.best().step_s) << each.name();  // nothing better was missed
+      EXPECT_GE(each.lower_bound_s, plan.best().step_s) << each.name();  // no better candidate was skipped
     }
     has_group = has_group || (each.shard_group == 2 && size_along(each.mesh, "data") == 4);
-    // The same samples in every step.
+    // Every step has the same number of samples.
     EXPECT_EQ(each.batch_size * static_cast<std::uint64_t>(size_along(each.mesh, "data")), 16) << each.name();
   }
   EXPECT_TRUE(has_group);
 }
 
 TEST(MeshPlan, StagesFitWhereReplicasDoNot) {
-  // A slow link and large layers: along data a rank needs a whole layer and every gradient on its way.
+  // A slow link and large layers: along data a rank needs a full layer and every gradient in flight.
   const cost::Profile profile =
       cost::synthetic_profile("gpt:layers=8,dim=2048,seq=128,rate=1e8,batch=4,heads=1", 4);
   const auto least_of = [&](const char* mesh) {
@@ -164,7 +164,7 @@ TEST(MeshPlan, StagesFitWhereReplicasDoNot) {
   EXPECT_TRUE(fixed.best().fits);
   const MeshPlan all = plan_of(profile, 4, kPlenty);
   EXPECT_GT(size_along(all.best().mesh, "pipeline"), 1)
-      << all.best().name();  // little travels between stages
+      << all.best().name();  // little communication between stages
 }
 
 TEST(MeshPlan, WhatTrainingDoesNotServeIsNotTaken) {

@@ -18,8 +18,7 @@ cost::StepModel random_model(std::uint64_t seed, int units, const cost::StepOpti
   return cost::make_step_model(cost::random_profile(seed, units, options.ranks), options);
 }
 
-// Units whose gradients come while their activations go, so that the largest moment of backward is below
-// both.
+// Makes gradients grow while activations are freed, so that backward's peak is below the sum of both.
 cost::Profile with_negative_workspaces(cost::Profile profile, std::uint64_t seed) {
   for (std::size_t i = 0; i < profile.units.size(); ++i) {
     cost::UnitProfile& unit = profile.units[i];
@@ -31,7 +30,7 @@ cost::Profile with_negative_workspaces(cost::Profile profile, std::uint64_t seed
   return profile;
 }
 
-// Strictly between the extremes, another share for every seed.
+// Returns a limit strictly between the extremes, at a different fraction for every seed.
 std::uint64_t limit_between(const cost::StepModel& model, std::uint64_t seed) {
   const auto low = static_cast<double>(memory_floor(model).bytes);
   const auto high = static_cast<double>(memory_ceiling(model));
@@ -39,7 +38,7 @@ std::uint64_t limit_between(const cost::StepModel& model, std::uint64_t seed) {
   return static_cast<std::uint64_t>(low + share * (high - low));
 }
 
-// The planner ends by itself, long before: the time is there for tests that hang.
+// The planner ends much earlier by itself: the time limit is for tests that hang.
 PlannerOptions within(std::uint64_t limit) {
   PlannerOptions options;
   options.memory_limit = limit;
@@ -63,7 +62,7 @@ void expect_sound(const cost::StepModel& model, const PlanResult& answer, std::u
   }
 }
 
-// The solver has proven how good the plan is; time that runs out would leave a plan without that.
+// Expects a proven bound from the solver; a time-out would leave the plan without one.
 void expect_proven(const PlanResult& answer, const std::string& what) {
   EXPECT_FALSE(answer.is_heuristic) << what << answer.solver;
   EXPECT_LE(answer.gap, PlannerOptions().target_gap * (1 + 1e-6)) << what;
@@ -115,7 +114,7 @@ TEST(Planner, MicroBatchesAndHybridGroupsWithTheSolver) {
   }
 }
 
-// No plan at all is faster: every choice, slot and order, by a second simulator.
+// No plan is faster: checks every choice, slot and order with a second simulator.
 class Oracle : public ::testing::TestWithParam<int> {};
 
 TEST_P(Oracle, NoPlanIsFaster) {
@@ -164,7 +163,7 @@ TEST(Planner, AnInfeasibleLimitNamesTheSmallestAndWhatNeedsIt) {
   EXPECT_THROW(parse_step_plan(json, "p"), DataError);
 }
 
-// Where nothing binds, sharding what is updated costs nothing and keeps less.
+// If no limit binds, sharding the updated state is free and needs less memory.
 TEST(Planner, OfEquallyFastPlansTheOneWithLessMemory) {
   cost::StepOptions options{.ranks = 4};
   cost::Profile profile = cost::random_profile(2, 6, options.ranks);

@@ -56,7 +56,7 @@ TEST(LayerProfile, TheLossIsAnyFunctionOfOutputsAndTargets) {
   EXPECT_EQ(std::set<std::int64_t>(samples.begin(), samples.end()), (std::set<std::int64_t>{1, 4}));
 }
 
-// As in training: of cross entropy three numbers a row travel, and of another loss the outputs.
+// As in training: cross entropy communicates three numbers per row, any other loss the outputs.
 TEST(LayerProfile, ALossOfDividedClassesCommunicates) {
   const Layers usual = profile_text(cross_entropy);
   ASSERT_FALSE(usual.empty());

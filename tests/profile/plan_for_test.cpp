@@ -34,7 +34,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// A user's own loop, by the plan of its own model.
+// Trains a custom loop by the plan of its own model.
 TEST(PlanFor, AModelOfOnesOwnIsPlannedAndTrained) {
   run_ranks(2, "native", [](Context& context) {
     const Batch batch{{torch::randn({4, 32})}, {torch::randint(32, {4}, torch::kLong)}, 4};
@@ -67,7 +67,7 @@ TEST(PlanFor, AModelOfOnesOwnIsPlannedAndTrained) {
   });
 }
 
-// Two inputs of which the model makes one number.
+// A model of one number from two inputs.
 struct PairNetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) { return of_y(torch::relu(of_x(x)) + y); }
   Unit<torch::nn::Linear> of_x = register_module("of_x", Unit<torch::nn::Linear>(32, 8));
@@ -77,7 +77,7 @@ TORCH_MODULE(PairNet);
 
 Batch pairs() { return {{torch::randn({6, 32}), torch::randn({6, 8})}, {torch::randn({6, 1})}, 6}; }
 
-// Of every engine: between hosts whole steps are trained, too.
+// On every engine: between hosts the profile includes real training steps.
 TEST(PlanFor, ALossAndABatchOfSeveralTensors) {
   for (const char* const backend : {"native", "gloo"}) {
     run_ranks(2, backend, [](Context& context) {

@@ -1,4 +1,4 @@
-// What a plan of a mesh tells each strategy.
+// Tests of a mesh plan's options for each strategy.
 #include "rondo/profile/plan_of_profile.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST(PlanOnMesh, TellsEachRankAlongDataItsUnits) {
       const PlanOnMesh plan = plan_of(mesh, 4);
       return nlohmann::json::parse(plan.text_along_data(context.mesh(plan.mesh))).at("units");
     };
-    // Of a pipeline each rank's stages are one unit.
+    // In a pipeline each rank's stages are one unit.
     const nlohmann::json stage = told("pipeline=2,data=2");
     ASSERT_EQ(stage.size(), 1U);
     EXPECT_EQ(stage[0].at("name"), kRootUnit);
@@ -108,7 +108,7 @@ TEST(PlanOnMesh, CheckpointsUnitsWhereNoStrategyDoes) {
   EXPECT_EQ(checkpointed(), (std::vector<bool>{true, false}));
 }
 
-// The whole way: the plan's text reaches strategy "planned" of the ranks along data.
+// End to end: the plan's text reaches strategy "planned" of the ranks along data.
 TEST(PlanOnMesh, PlannedDoesWhatTheTextSays) {
   run_ranks(2, "native", [](Context& context) {
     const PlanOnMesh plan = plan_of("context=2", 2);
@@ -123,7 +123,7 @@ TEST(PlanOnMesh, PlannedDoesWhatTheTextSays) {
     }
     const auto prepared = strategy->prepare(layers.ptr());
     for (const Shard& shard : prepared->parts().shards()) {
-      // A bias may lie on one of the ranks as a whole.
+      // A bias may be on one of the ranks as a whole.
       if (shard.name.ends_with(".weight")) {
         EXPECT_EQ(shard.elements() == 64 * 64, shard.name == "1.weight") << shard.name << ": zero1, and ddp";
       }

@@ -13,7 +13,7 @@ RONDO = pathlib.Path(os.environ["RONDO_BIN"]).resolve() / "rondo"
 def run(tmp_path):
     (tmp_path / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 200)
     words = ["train", "--data", "text.txt", "--model", "gpt", "--layers", "1", "--heads", "2", "--width", "32", "--seq-len", "16", "--steps", "20",
-             "--nproc-per-node", "2", "--strategy", "zero3", "--log-to", "tensorboard,mlflow", "--set", "mlflow-dir=mlruns", "--set", "histograms-every=10",
+             "--nproc-per-node", "2", "--strategy", "zero3", "--log-to", "tensorboard,mlflow", "--set", "mlflow-dir=mlruns", "--set", "tensorboard-histograms-every=10",
              "--run-dir", "run"]
     done = subprocess.run([RONDO, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
-// Autocast's lists for the device, and attention by products and softmax, as the CPU's fused kernels are the
-// CPU's own.
+// Autocast's lists for the device, and attention by products and softmax, because the CPU's fused kernels
+// only support CPU tensors.
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/native/DispatchStub.h>

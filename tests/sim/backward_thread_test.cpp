@@ -1,4 +1,4 @@
-// Backward of a device runs on a thread of autograd's. State that rondo keeps by thread is the same there as
+// A device's backward runs on one of autograd's threads. rondo's thread-local state must be the same there as
 // on the thread of the forward pass.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -24,8 +24,8 @@ namespace {
 
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 
-// Gradients of the input, the weights and the bias of a batch normalisation that is computed again in
-// backward, where rank 0 counts three times as much as rank 1.
+// Returns the gradients of the input, the weights and the bias of a batch norm that is recomputed in
+// backward. Rank 0 has three times the weight of rank 1.
 std::vector<at::Tensor> gradients_of_norm(const Group& group, c10::Device where) {
   SyncBatchNorm norm(torch::nn::BatchNormOptions(4), group);
   norm->to(where);
@@ -47,7 +47,7 @@ TEST(SimBackwardThread, SyncBatchNormWeighsRanksAsInForward) {
   EXPECT_EQ(run_ranks(2, body), 0);
 }
 
-// Layers and the loss that a mixture of experts adds by itself, by the share that a batch has of its step.
+// Layers, and the balancing loss of a mixture of experts, weighted by the batch's share of its step.
 TEST(SimBackwardThread, TheBalanceOfExpertsCountsAsInForward) {
   const auto body = [](Context& context) {
     expect_as_on_cpu(
@@ -58,7 +58,7 @@ TEST(SimBackwardThread, TheBalanceOfExpertsCountsAsInForward) {
   EXPECT_EQ(run_ranks(1, body), 0);
 }
 
-// Whether the backward pass of `forward` counts time for the thread that ran forward.
+// Returns true if the backward pass of `forward` counts time for the thread that ran forward.
 bool counts_backward(const Function& forward, c10::Device where) {
   const at::Tensor input = at::ones({1, 2, 4, 4}).to(where).set_requires_grad(true);
   const at::Tensor loss = forward(input * 1).sum();
@@ -75,7 +75,7 @@ TEST(SimBackwardThread, CommunicationCountsForTheThreadOfForward) {
     const Function attended = [&](const at::Tensor& x) {
       return ring_attention(x, x, x, /*causal=*/true, world, SampleDropout(nullptr));
     };
-    // Communicates in the forward pass alone, which backward repeats.
+    // Communicates only in the forward pass, which backward repeats.
     const Function repeated = [&](const at::Tensor& x) {
       const Function summed = [&](const at::Tensor& y) { return sum_over_ranks(y, world); };
       return checkpoint(summed, x);
@@ -90,7 +90,7 @@ TEST(SimBackwardThread, CommunicationCountsForTheThreadOfForward) {
   EXPECT_EQ(run_ranks(2, body), 0);
 }
 
-// The place of a backward pass.
+// State during a backward pass.
 struct Found {
   MemoryLabel label;
   MemoryMoment moment;
@@ -99,7 +99,7 @@ struct Found {
 
 Found find() { return {memory_labels().innermost(), memory_moment(), this_replica()}; }
 
-// Notes that in backward, and throws if it is to.
+// Records find() in backward, and throws if `fails` is set.
 struct LayerImpl : torch::nn::Module {
   LayerImpl() { linear = register_module("linear", torch::nn::Linear(4, 4)); }
   at::Tensor forward(const at::Tensor& x) {
@@ -122,7 +122,7 @@ struct NetImpl : torch::nn::Module {
     first = register_module("first", Unit<Layer>());
     second = register_module("second", Unit<Layer>());
   }
-  // The gradient of the tensor between the units is of neither.
+  // The gradient of the tensor between the units belongs to neither.
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor between = first(x);
     between.register_hook([this](const at::Tensor& gradient) {
@@ -172,7 +172,7 @@ TEST(SimBackwardThread, MemoryHasTheLabelsAndTheMomentOfThePhase) {
     };
     pass(7);
     expect_all(7);
-    // State that a failed pass has left on autograd's thread ends with the next pass, of the same step too.
+    // State that a failed pass left on autograd's thread ends with the next pass, even in the same step.
     net->second->fails = true;
     EXPECT_THROW(pass(8), Error);
     observer->leave_phase();

@@ -1,6 +1,5 @@
-// Numbers and objects that ranks tell each other beside gradients: they are on the CPU, which NCCL does not
-// take. What a training sends by itself is in nccl_test.cpp and, of programs, in
-// tests/integration/sim_test.py.
+// Numbers and objects that ranks exchange besides gradients. They are on the CPU, which NCCL does not
+// support. nccl_test.cpp tests a training's own messages, tests/integration/sim_test.py those of programs.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -18,7 +17,7 @@ namespace {
 
 int over_nccl(const std::function<void(Context&)>& body, const std::vector<std::string>& hosts = {}) {
   const auto with_device = [&](Context& context) {
-    // The communicator of devices is there.
+    // Creates the devices' communicator.
     at::Tensor sum = at::ones({2}, at::TensorOptions().device(device(context.rank())));
     all_reduce(sum, context.world());
     EXPECT_EQ(sum.cpu()[0].item<float>(), 2);
@@ -63,7 +62,7 @@ TEST(SimControlTraffic, RequestsToStop) {
   EXPECT_EQ(over_nccl(body), 0);
 }
 
-// Ranks of several hosts tell each other how to recognise their clocks.
+// Ranks of several hosts exchange the identity of their clocks.
 TEST(SimControlTraffic, ClocksOfSeveralHosts) {
   const auto body = [](Context& context) {
     EXPECT_EQ(context.local_world_size(), 1);

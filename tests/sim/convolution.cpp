@@ -1,4 +1,4 @@
-// Convolutions, which libtorch has a device without CUDA's libraries write itself.
+// Convolutions, which libtorch requires a device without CUDA's libraries to implement.
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <torch/library.h>

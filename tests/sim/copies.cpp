@@ -1,5 +1,4 @@
-// Operators that the CPU's kernels cannot stand in for: copies between host and device, and tensors of
-// another's memory.
+// Operators that CPU kernels cannot implement: copies between host and device, and tensors that share memory.
 #include <ATen/ops/copy.h>
 #include <torch/library.h>
 
@@ -12,7 +11,7 @@ namespace {
 
 bool is_on_device(const at::Tensor& tensor) { return tensor.device().type() == kSim; }
 
-// Between devices too: peers see each other's memory.
+// Also copies between devices: peers can access each other's memory.
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const bool from_device = is_on_device(source), to_device = is_on_device(target);
   const Copy kind = !from_device ? Copy::host_to_device
@@ -48,8 +47,8 @@ at::Tensor& set_tensor(at::Tensor& tensor, const at::Tensor& source) {
                             source.strides());
 }
 
-// Module::to asks whether a parameter's implementation may take over another one's. libtorch says no to a CPU
-// and a PrivateUse1 tensor, though both are plain ones.
+// Module::to asks whether a parameter can take over another one's data. libtorch's default is no for a CPU
+// and a PrivateUse1 tensor, although both are plain tensors.
 bool compatible(const at::Tensor& /*tensor*/, const at::Tensor& /*from*/) { return true; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {

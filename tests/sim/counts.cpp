@@ -13,7 +13,7 @@ namespace rondo::sim {
 namespace {
 
 struct Record {
-  std::mutex mutex;  // protects what follows
+  std::mutex mutex;  // protects the members below
   Counts counts;
   std::map<std::string, std::int64_t> launches;  // by operator
 };
@@ -24,7 +24,7 @@ Record& record() {
   return *instance;
 }
 
-// Writes FOLDER/rank-N.json when the process ends, with RONDO_SIM_COUNTS=FOLDER.
+// Writes FOLDER/rank-N.json when the process ends, if RONDO_SIM_COUNTS=FOLDER is set.
 class Report {
  public:
   Report() { record(); }

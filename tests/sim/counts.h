@@ -2,19 +2,19 @@
 
 #include <cstdint>
 
-// Counts of the work asked of the simulated accelerator, over all devices and threads of this process.
+// Counters of the simulated accelerator's work, over all devices and threads of this process.
 namespace rondo::sim {
 
 struct Counts {
   std::int64_t host_to_device = 0;    // copies
   std::int64_t device_to_host = 0;    // copies, and values read by item()
   std::int64_t device_to_device = 0;  // copies within a device and between devices
-  std::int64_t synchronisations =
-      0;                      // waits of the host: blocking copies, operators that return values, and calls
-  std::int64_t launches = 0;  // operators, views and allocations left out
+  // Waits of the host: blocking copies, operators that return values, and calls.
+  std::int64_t synchronisations = 0;
+  std::int64_t launches = 0;  // operators, without views and allocations
 };
 
-// The name under which the module exports a function that fills a Counts.
+// Name of the module's exported function that fills a Counts.
 inline constexpr const char* kReadCounts = "rondo_sim_read_counts";
 using ReadCounts = void (*)(Counts*);
 

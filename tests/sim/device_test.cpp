@@ -1,4 +1,4 @@
-// The simulated accelerator itself: what is an error on it as on a card, and what it counts.
+// The simulated accelerator itself: its errors, as on a GPU, and its counters.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -8,7 +8,7 @@
 namespace rondo::sim::device_test {
 namespace {
 
-// Each test in a process of its own, as everything that uses a device.
+// Runs a test in a separate process, as everything that uses a device must.
 int in_process(const std::function<void()>& body) {
   return tests::run_rank_processes(1, [&](Store& /*meeting*/, int /*rank*/) {
     device(0);
@@ -43,7 +43,7 @@ TEST(SimDevice, TensorsOfTwoDevicesAndOfTheHostAreErrors) {
               EXPECT_THROW(at::ones({3}).add_(x), c10::Error);
               EXPECT_THROW(at::cat({x, at::ones({3})}), c10::Error);
               EXPECT_THROW(at::ones({3}, on(4)), c10::Error);
-              // As on CUDA: a number may lie on the host.
+              // As on CUDA: a zero-dimensional tensor may be on the host.
               EXPECT_TRUE(at::equal((x + at::scalar_tensor(2)).cpu(), at::full({3}, 3.0)));
               EXPECT_EQ(x.to(device(1)).device(), device(1));
             }),

@@ -1,5 +1,5 @@
-// Ranks that are killed, stopped or never come while their devices communicate over the simulated NCCL, where
-// a collective without them lasts for ever: the others name them, end in time, and can go on without them.
+// Ranks are killed, stopped or never join while their devices communicate over the simulated NCCL, where a
+// collective without them never ends. The other ranks name them, end in time, and can continue without them.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -40,19 +40,19 @@ c10::intrusive_ptr<c10d::Work> start_all_reduce(const at::Tensor& tensor, const 
   return group.backend()->allreduce(tensors, {});
 }
 
-// Prints how long the survivors took to end, and whether all was as it should be.
+// Prints the survivors' times, and returns whether all were correct.
 bool ended_well(tests::FaultyJob& job, const std::string& name, double longest_ms) {
   const bool right = job.finish();
   const double named = job.milliseconds(), ended = job.milliseconds_since_error();
   printf("%-44s named by all after %6.1f ms, all have ended %6.1f ms later\n", name.c_str(), named, ended);
   fflush(stdout);
-  // No time is judged that a loaded machine may miss: without an abort nobody would end at all.
+  // Only checks a limit that a loaded machine keeps: without an abort no rank would end at all.
   return right && named < longest_ms;
 }
 
 constexpr double kLongest = 60'000;
 
-// A host that waits for its device, while the peer is killed in the middle of a large collective.
+// The host waits for its device while the peer is killed in the middle of a large collective.
 TEST(SimFailures, AHostThatWaitsForItsStreamIsReleased) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::shared_ptr<Store> meeting = SharedStore::create();
@@ -78,7 +78,7 @@ TEST(SimFailures, AHostThatWaitsForItsStreamIsReleased) {
   }
 }
 
-// After a failure a communicator of any group of the job is of no use.
+// After a failure all communicators of the job's groups are unusable.
 TEST(SimFailures, AllGroupsFailOfWhichTheRankIsNone) {
   const std::shared_ptr<Store> meeting = SharedStore::create();
   tests::FaultyJob job("groups", 3, 2, SIGKILL);
@@ -96,7 +96,7 @@ TEST(SimFailures, AllGroupsFailOfWhichTheRankIsNone) {
       throw_if_failed(*context.world().backend());
     } catch (const std::exception&) {
       job.note_error();
-      // Rank 2 is none of the pair's, so there nobody is named.
+      // Rank 2 is not in the pair, so the error does not name one of its ranks.
       testing::expect_facts(testing::message_of([&] { start_all_reduce(tensor, pair); }),
                             {"rank 2", pair.name().c_str()});
       if (::testing::Test::HasFailure()) throw Error("the pair's failure");
@@ -106,11 +106,12 @@ TEST(SimFailures, AllGroupsFailOfWhichTheRankIsNone) {
   EXPECT_TRUE(ended_well(job, "a group of the others", kLongest));
 }
 
-// The first operation learns the cards of all ranks, then makes the communicator; both wait for all ranks.
+// The first operation exchanges the devices of all ranks, then creates the communicator; both wait for all
+// ranks.
 struct FirstOperation {
   std::string name;
   int signal;
-  bool has_told_its_card;  // the others are inside the making of the communicator
+  bool has_told_its_card;  // if true, the others are creating the communicator
 };
 
 TEST(SimFailures, ARankThatGoesBeforeItsFirstOperationIsNamed) {
@@ -126,7 +127,7 @@ TEST(SimFailures, ARankThatGoesBeforeItsFirstOperationIsNamed) {
       const at::Tensor tensor = value_on(rank);
       if (rank == 2) {
         if (each.has_told_its_card) context.world().store()->set("card of rank 2", std::string("another"));
-        // Written by the simulated NCCL when it makes a communicator.
+        // The simulated NCCL writes these when it creates a communicator.
         const auto begun = each.has_told_its_card
                                ? std::vector<std::string>{"device/device of 0", "device/device of 1"}
                                : std::vector<std::string>{"card of rank 0", "card of rank 1"};
@@ -146,7 +147,7 @@ TEST(SimFailures, ARankThatGoesBeforeItsFirstOperationIsNamed) {
   }
 }
 
-// The case is a group within a part of the ranks, which count from 0 again.
+// A subgroup of the job numbers its ranks from 0 again.
 TEST(SimFailures, TheRankOfAPartIsNamedByItsPlaceThere) {
   const std::shared_ptr<Store> meeting = SharedStore::create();
   tests::FaultyJob job("a part of the ranks", 4, 3, SIGKILL);
@@ -175,7 +176,7 @@ TEST(SimFailures, TheRankOfAPartIsNamedByItsPlaceThere) {
   EXPECT_TRUE(ended_well(job, "a part of the ranks", kLongest));
 }
 
-// A rank that lives and does not come is named at the deadline, in a group of the job too.
+// A live rank that never joins is named at the deadline, also in a group of the job.
 TEST(SimFailures, ARankThatNeverComesIsNamedAtTheDeadline) {
   for (const bool in_part : {false, true}) {
     const std::shared_ptr<Store> meeting = SharedStore::create();
@@ -209,7 +210,7 @@ TEST(SimFailures, ARankThatNeverComesIsNamedAtTheDeadline) {
   }
 }
 
-// Ends in order, while the others do: no failure.
+// A rank that ends orderly while the others do is no failure.
 TEST(SimFailures, ARankThatLeavesInOrderIsNone) {
   EXPECT_EQ(run_ranks(
                 3,
@@ -223,7 +224,7 @@ TEST(SimFailures, ARankThatLeavesInOrderIsNone) {
             0);
 }
 
-// The moment of a step at which the victim gets its signal.
+// The moment of a step at which the victim receives its signal.
 enum class Moment { in_backward, between_steps, from_outside };
 
 struct Fault {
@@ -238,7 +239,7 @@ std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << 
 
 constexpr std::int64_t kStruckAfter = 2;  // steps
 
-// Trains without end, and strikes.
+// Trains until it sends the signal.
 class Striking final : public Callback {
  public:
   Striking(const Fault& fault, bool strikes, std::function<void()> strike, Store& meeting)
@@ -249,7 +250,7 @@ class Striking final : public Callback {
     if (fault_.moment == Moment::from_outside) meeting_.set("trains", "");
     if (fault_.moment == Moment::between_steps) strike_();
     if (fault_.moment != Moment::in_backward) return;
-    // Those of later layers are on their way by then.
+    // The gradients of later layers are in flight by then.
     trainer.model().module->parameters().front().register_hook([this](const at::Tensor& gradient) {
       strike_();
       return gradient;
@@ -307,7 +308,7 @@ TEST_P(Faults, AreNamedByAll) {
                    .callbacks = {std::make_shared<Striking>(fault, rank == victim, strike, *meeting)}});
     } catch (const CommunicationError& error) {
       job.note_error();
-      // The error of a part of the ranks numbers them as the part does, and its text as the world does.
+      // The error of a subgroup has the subgroup's rank numbers, and its text the world's.
       const bool named =
           std::string(error.what()).find("process of rank " + std::to_string(victim)) != std::string::npos;
       if (named && error.ranks().size() == 1) throw CommunicationError(error.what(), {victim});
@@ -321,7 +322,7 @@ TEST_P(Faults, AreNamedByAll) {
   EXPECT_TRUE(ended_well(job, fault.name, kLongest));
 }
 
-// Trains a rank's share of the global batches up to a step, and returns the losses of the steps.
+// Trains a rank's share of the global batches up to a step, and returns the losses of all steps.
 std::vector<double> fit(Trainer& trainer, std::int64_t until, std::int64_t batch_size,
                         const std::shared_ptr<Callback>& more = nullptr) {
   const auto recorder = std::make_shared<testing::Recorder>();
@@ -332,7 +333,8 @@ std::vector<double> fit(Trainer& trainer, std::int64_t until, std::int64_t batch
   return recorder->losses();
 }
 
-// One process on the CPU with the same global batches: of three ranks until `changed`, then of two.
+// Trains in one process on the CPU with the same global batches: those of three ranks until `changed`, then
+// of two.
 std::vector<double> alone_on_cpu(const Way& way, std::int64_t changed) {
   const Context alone = init({.backend = "native", .init_method = "alone"});
   const auto strategy = all_strategies().make("one_device", alone, {});
@@ -343,7 +345,7 @@ std::vector<double> alone_on_cpu(const Way& way, std::int64_t changed) {
   return fit(trainer, kSteps, 4);
 }
 
-// Three ranks train, the last is killed, and two go on in a new world, with communicators of their own.
+// Three ranks train, the last is killed, and two continue in a new world with new communicators.
 void expect_to_go_on(Moment moment, bool from_checkpoint) {
   const TemporaryDirectory directory;
   const std::shared_ptr<Store> meeting = SharedStore::create();
@@ -379,7 +381,7 @@ TEST(SimFailures, SurvivorsGoOnWhereNoDeviceHasLostAnything) {
   expect_to_go_on(Moment::between_steps, /*from_checkpoint=*/false);
 }
 
-// The optimizer's step was queued behind collectives that the failure has ended.
+// The optimizer's step was queued after collectives that the failure has aborted.
 TEST(SimFailures, SurvivorsOfAnEndedCollectiveGoOnFromACheckpoint) {
   expect_to_go_on(Moment::in_backward, /*from_checkpoint=*/true);
 }

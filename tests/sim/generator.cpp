@@ -15,7 +15,7 @@ Generator::Generator(c10::DeviceIndex device)
     : GeneratorImpl({kSim, device}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
 
 at::Generator Generator::next() {
-  // Any function of both that differs from the seed alone.
+  // Any function of both that differs from the seed.
   return at::detail::createCPUGenerator((seed_ ^ 0x9E3779B97F4A7C15ULL) + 0xBF58476D1CE4E5B9ULL * ++offset_);
 }
 

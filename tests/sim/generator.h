@@ -5,13 +5,13 @@
 
 namespace rondo::sim {
 
-// A device's generator of random numbers. As CUDA's, it is a seed and an offset (16 bytes of state), and its
-// numbers are other ones than the CPU's generator gives for the same seed.
+// A device's random generator. As CUDA's, it is a seed and an offset (16 bytes of state), and its numbers
+// differ from those of the CPU's generator for the same seed.
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(c10::DeviceIndex device);
 
-  // A CPU generator for the next operator.
+  // Returns a CPU generator for the next operator.
   at::Generator next();
 
   void set_current_seed(std::uint64_t seed) override;
@@ -25,12 +25,12 @@ class Generator final : public c10::GeneratorImpl {
  private:
   Generator* clone_impl() const override;
 
-  // Protected by GeneratorImpl::mutex_, which callers hold.
+  // GeneratorImpl::mutex_, which callers hold, protects these.
   std::uint64_t seed_ = c10::default_rng_seed_val;
   std::uint64_t offset_ = 0;
 };
 
-// The generator of a device; -1: of the current one.
+// Returns the generator of a device; -1: the current one.
 const at::Generator& default_generator(c10::DeviceIndex device);
 
 }  // namespace rondo::sim

@@ -1,5 +1,5 @@
-// libtorch's view of devices, streams and events: what c10::DeviceGuard, c10::Stream, c10::Event and
-// autograd's threads call.
+// libtorch's interface to devices, streams and events: c10::DeviceGuard, c10::Stream, c10::Event and
+// autograd's threads call it.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An event. Operators before it have ended when it is recorded; collectives may go on.
+// An event. Earlier operators have completed when it is recorded; collectives may still be in flight.
 struct Event {
   Clock::time_point recorded;
   StreamWorks before;

@@ -9,7 +9,7 @@
 namespace rondo::sim {
 namespace {
 
-// A tensor over `storage` with the shape of another one.
+// Returns a tensor over `storage` with the shape of another one.
 at::Tensor shaped(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
   at::Tensor tensor =
       at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());

@@ -23,14 +23,14 @@ struct Launch {
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
 
-// Everything that a device does passes through these functions, and they count it (counts.h). A detector of
-// races belongs behind them: it would keep a clock for each stream and the host, advance it in on_launch()
-// and on_copy(), and join clocks in on_synchronise() and where guard.cpp records an event or has a stream
-// wait for one. Any thread.
+// Every action of a device calls these functions, and they count it (counts.h). A race detector belongs
+// behind them. It would keep a clock for each stream and the host, advance it in on_launch() and on_copy(),
+// and join clocks in on_synchronise() and where guard.cpp records an event or makes a stream wait for one.
+// Safe from any thread.
 void on_launch(const Launch& launch);
-// `blocks`: the host waits for the end of the copy.
+// Counts a copy. `blocks`: the host waits for its end.
 void on_copy(Copy kind, const Launch& launch, bool blocks);
-// The host waits for a stream, an event or a device, or for the value that an operator returns.
+// Counts a wait of the host for a stream, an event, a device, or an operator's returned value.
 void on_synchronise();
 
 }  // namespace rondo::sim

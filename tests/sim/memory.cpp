@@ -15,11 +15,11 @@
 namespace rondo::sim {
 namespace {
 
-constexpr std::size_t kArenaBytes = std::size_t{64}
-                                    << 30;  // of addresses; pages are taken when they are written
+// Size of the address range; pages are allocated when they are written.
+constexpr std::size_t kArenaBytes = std::size_t{64} << 30;
 constexpr std::size_t kAlignment = 64;
 
-// Set once, by Arena's constructor, before any address of a device is given out.
+// Set once, by Arena's constructor, before it returns any device address.
 std::uintptr_t device_begin = 0;
 
 void say_fault(int signal, siginfo_t* info, void* /*context*/) {
@@ -28,7 +28,7 @@ void say_fault(int signal, siginfo_t* info, void* /*context*/) {
     static constexpr char kText[] = "simulated accelerator: the host reads or writes memory of a device\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
   }
-  // The instruction is run again, and ends the process as it would have without this function.
+  // The instruction runs again, and ends the process as it would without this handler.
   ::signal(signal, SIG_DFL);
 }
 
@@ -80,7 +80,7 @@ class Arena {
   }
 
  private:
-  // Few sizes, so that a block that was released fits again: eight for each power of two.
+  // Few sizes, so that released blocks can be reused: eight for each power of two.
   static std::size_t block_size(std::size_t size) {
     std::size_t step = kAlignment;
     while (step * 16 < size) step *= 2;
@@ -89,10 +89,10 @@ class Arena {
 
   const pid_t owner_;
   std::byte* host_ = nullptr;
-  std::mutex mutex_;                                      // protects what follows
-  std::map<std::size_t, std::vector<std::size_t>> free_;  // places by size
-  std::map<std::uintptr_t, std::size_t> sizes_;           // of blocks in use, by address
-  std::size_t end_ = 0;                                   // of the blocks
+  std::mutex mutex_;                                      // protects the members below
+  std::map<std::size_t, std::vector<std::size_t>> free_;  // offsets by size
+  std::map<std::uintptr_t, std::size_t> sizes_;           // blocks in use, by address
+  std::size_t end_ = 0;                                   // end of the blocks
 };
 
 // Never destroyed: tensors may be released while the process ends.

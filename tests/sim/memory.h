@@ -7,15 +7,15 @@
 
 namespace rondo::sim {
 
-// Device memory lies in this process, mapped twice: at the address that a tensor on a device has, where
-// neither reading nor writing is allowed, and at the one that host_address() returns. A program that uses a
-// device's address on the host ends with a segmentation fault, after a line on standard error that says so.
-// The two are made by the first allocation of a process; a process that was forked after it ends.
+// Device memory is in this process, mapped twice: at a device tensor's address, without read and write
+// permission, and at the address that host_address() returns. A program that uses a device's address on the
+// host ends with a segmentation fault, after a line on standard error with the reason. The first allocation
+// of a process creates both mappings; a process forked after it ends.
 
-// The address at which the operators of the device find the memory of a device's address.
+// Returns the address at which the device's operators access the memory of a device address.
 void* host_address(const void* address);
 
-// Memory of a device with the content of `size` bytes of host memory.
+// Returns device memory with the content of `size` bytes of host memory.
 c10::DataPtr to_device(const void* content, std::size_t size, c10::DeviceIndex device);
 
 // Allocates on the calling thread's current device.

@@ -1,4 +1,4 @@
-// Precision, checkpoints and predictions on simulated devices, held to the same on the CPU.
+// Precision, checkpoints and predictions on simulated devices, compared with the CPU.
 #include <gtest/gtest.h>
 
 #include "tests/sim/ranks.h"
@@ -9,12 +9,13 @@ namespace {
 
 PrecisionOptions precision(OptLevel level, at::ScalarType dtype) {
   PrecisionOptions options{.level = level, .dtype = dtype};
-  // From 65536 the first steps would be skipped.
+  // With 65536 the first steps would be skipped.
   if (dtype == at::kHalf) options.loss_scale = LossScale{.dynamic = true, .value = 1024};
   return options;
 }
 
-// Bounds: each rounding of bfloat16 is 2^-8, of float16 2^-11, and means over tokens take most of it away.
+// Bounds: a rounding error of bfloat16 is 2^-8, of float16 2^-11, and means over tokens average most of it
+// out.
 std::vector<Way> precisions() {
   std::vector<Way> all = {
       {.name = "bfloat16_O1",
@@ -42,7 +43,7 @@ std::vector<Way> precisions() {
        .options = {{"mixed-precision", "param=bfloat16,reduce=float32"}},
        .bound = 3e-3},
   };
-  // Roundings grow with the steps that they change.
+  // Rounding errors grow with the size of steps.
   for (Way& way : all) way.learning_rate = 1e-3;
   return all;
 }
@@ -64,7 +65,7 @@ Figures joined(Figures first, const Figures& second) {
   return first;
 }
 
-// Half of a training on one device, the rest on another, from a checkpoint of either form.
+// Runs half of a training on one device, the rest on another, from a checkpoint of either form.
 void expect_resumed(const Way& way, bool in_parts) {
   const TemporaryDirectory directory;
   const auto body = [&](Context& context) {

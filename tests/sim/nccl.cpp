@@ -18,7 +18,7 @@
 namespace rondo::sim {
 namespace {
 
-// One or more exchanges that end together.
+// The work of one or more exchanges that complete together.
 class ExchangeWork final : public c10d::Work {
  public:
   explicit ExchangeWork(std::vector<std::shared_future<void>> parts) : parts_(std::move(parts)) {}
@@ -40,7 +40,7 @@ class ExchangeWork final : public c10d::Work {
     }
     return nullptr;
   }
-  // Exchanges have deadlines of their own.
+  // Exchanges have their own deadlines.
   bool wait(std::chrono::milliseconds /*timeout*/) override {
     for (const std::shared_future<void>& part : parts_) part.get();
     return true;
@@ -51,7 +51,7 @@ class ExchangeWork final : public c10d::Work {
   const std::vector<std::shared_future<void>> parts_;
 };
 
-// A collective. wait() makes the current stream wait, as on a card.
+// The work of a collective. wait() makes the current stream wait, as on a GPU.
 class CollectiveWork final : public c10d::Work {
  public:
   CollectiveWork(int rank, std::shared_ptr<StreamWork> work, std::vector<at::Tensor> results)
@@ -82,7 +82,7 @@ class CollectiveWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
  private:
-  // A number beside those of the streams that programs get.
+  // Returns an id outside the range of programs' streams.
   static c10::StreamId next_stream() {
     static std::atomic<c10::StreamId> next{1000};
     return next++;
@@ -104,7 +104,8 @@ std::string counts_of(std::size_t sends, std::size_t receives) {
   return std::to_string(sends) + " to send, " + std::to_string(receives) + " to receive";
 }
 
-// Waits for a key of another rank without keeping the store from other threads, until `gives_up`.
+// Waits for a key of another rank without blocking the store for other threads, until `gives_up` returns
+// true.
 std::string await(c10d::Store& store, const std::string& key, Duration timeout, const std::string& what,
                   const std::function<bool()>& gives_up) {
   const auto end = std::chrono::steady_clock::now() + timeout;
@@ -206,13 +207,13 @@ Nccl::Work Nccl::on_stream(Tensors results, std::function<Work()> start) {
         for (const auto& each : before) each->wait();
         if (!work->has_ended()) start()->wait();
       } catch (const PeerLostError&) {
-        return;  // the collective waits for its peer
+        return;  // the peer's collective waits
       } catch (const TimeoutError&) {
         return;
       } catch (const CancelledError&) {
         return;
       } catch (const CommunicationError& error) {
-        // A mistake of the program; all else is a peer that has given up.
+        // An error of the program; any other exception means that a peer has given up.
         if (dynamic_cast<const MismatchError*>(&error) == nullptr) return;
         work->end(std::current_exception());
         return;
@@ -447,7 +448,7 @@ void Nccl::exchange(int peer, std::int64_t number, const Posted& posted) {
     throw;
   } catch (const std::exception&) {
     std::unique_lock lock(mutex_);
-    aborting_.wait(lock, [this] { return aborted_; });  // NCCL waits for a peer that is gone
+    aborting_.wait(lock, [this] { return aborted_; });  // NCCL waits forever for a failed peer
     throw std::runtime_error("nccl: the communicator was aborted");
   }
 }
@@ -459,12 +460,12 @@ bool Nccl::is_aborted() {
 
 }  // namespace rondo::sim
 
-// As engines of modules are found (rondo/backend/engine/module.h).
+// Entry point of engines in modules (rondo/backend/engine/module.h).
 extern "C" void rondo_register_backends(rondo::BackendModule& module) {
   module.add("nccl",
              [](const rondo::BackendRequest& request) {
                rondo::BackendRequest own = request;
-               own.job_store = {};  // NCCL tells nobody of a failure
+               own.job_store = {};  // NCCL reports failures to no other rank
                return c10::make_intrusive<rondo::sim::Nccl>(request, request.make("native", own).backend);
              },
              {.cpu_tensors = false, .device_tensors = true, .honours_tags = false});

@@ -17,7 +17,7 @@
 
 namespace rondo::sim {
 
-// Runs functions one after another on a thread of its own; the destructor waits for those that were given.
+// Runs functions one after another on its own thread; the destructor waits for all of them.
 class Lane {
  public:
   Lane();
@@ -27,24 +27,23 @@ class Lane {
  private:
   void run();
 
-  std::mutex mutex_;  // protects what follows
+  std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   bool ends_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 // A communicator that behaves as c10d's ProcessGroupNCCL, for devices of the simulated accelerator. An engine
-// of the CPU moves the bytes. As NCCL it
+// of the CPU transfers the bytes. As NCCL it
 //
-// - refuses tensors on the host, and two ranks with one device,
+// - rejects tensors on the host, and two ranks with one device,
 // - returns from a collective and from its wait() at once: streams wait for it (streams.h),
-// - never ends a collective of which a peer has died or is stopped, until abort(),
-// - is of no use after abort(), which makes peers wait for ever,
-// - ignores tags: the sends and receives of two ranks go in the order in which each rank posts them,
-// - completes a send with the receive of the peer only. Two ranks that both send first, outside
-// startCoalescing() and
-//   endCoalescing(), are a deadlock, and here an error that says so on both.
+// - never completes a collective with a dead or stopped peer until abort(),
+// - is unusable after abort(), which makes peers wait forever,
+// - ignores tags: the sends and receives of two ranks match in the order in which each rank posts them,
+// - completes a send only with the peer's receive. Two ranks that both send first, outside of
+//   startCoalescing() and endCoalescing(), are a deadlock, which is reported here as an error on both.
 class Nccl final : public c10d::Backend {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -86,36 +85,36 @@ class Nccl final : public c10d::Backend {
   Work barrier(const c10d::BarrierOptions& options) override;
 
  private:
-  // One end of an exchange of two ranks: an operation, or a group of them.
+  // One rank's side of an exchange between two ranks: an operation, or a group of them.
   struct Posted {
     std::vector<at::Tensor> sends;
     std::vector<at::Tensor> receives;
   };
 
-  // CPU tensors over the memory of these, which they keep; throws unless all are on the device of this rank.
+  // Returns CPU tensors that share and keep the memory of these; throws unless all are on this rank's device.
   at::Tensor host_of(const at::Tensor& tensor);
   Tensors host_of(const Tensors& tensors);
   TensorLists host_of(const TensorLists& lists);
   void check_device(c10::Device device);
-  // Has a collective run behind the current stream of `results`, the tensors that it writes.
+  // Runs a collective after the current stream of `results`, the tensors that it writes.
   Work on_stream(Tensors results, std::function<Work()> start);
   void end_all();
   bool is_aborted();
   Work post(int peer, const at::Tensor& tensor, bool sends);
-  // Has exchange() run on the lane of `peer`.
+  // Runs exchange() on the lane of `peer`.
   std::shared_future<void> start(int peer, Posted posted);
   void exchange(int peer, std::int64_t number, const Posted& posted);
 
   const BackendRequest request_;
   const c10::intrusive_ptr<c10d::Backend> host_;
-  std::mutex mutex_;                                 // protects what follows
-  std::optional<c10::Device> device_;                // of this rank, once it was used
+  std::mutex mutex_;                                 // protects the members below
+  std::optional<c10::Device> device_;                // device of this rank, after its first use
   std::map<int, std::unique_ptr<Lane>> lanes_;       // by peer
   std::map<int, std::int64_t> posted_;               // exchanges begun, by peer
   std::optional<std::map<int, Posted>> coalescing_;  // by peer, between startCoalescing and endCoalescing
   bool aborted_ = false;
   std::condition_variable aborting_;
-  std::vector<std::weak_ptr<StreamWork>> works_;  // collectives so far that may not have ended
+  std::vector<std::weak_ptr<StreamWork>> works_;  // collectives that may be in flight
   std::unique_ptr<Lane> collectives_;             // runs them in order
 };
 

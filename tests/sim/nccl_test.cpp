@@ -1,4 +1,4 @@
-// Trainings over the simulated NCCL with a device a rank, and what is an error on it as over NCCL.
+// Trainings over the simulated NCCL with one device per rank, and its errors, which are NCCL's.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -51,13 +51,13 @@ TEST_P(OverNccl, TrainsAsOnTheCpu) {
   EXPECT_EQ(run_ranks(2, body, "nccl"), 0);
 }
 
-// Messages go to two neighbours, and ranks meet their first ones at different times.
+// Messages have two neighbours, and ranks reach their first messages at different times.
 TEST(SimNccl, PipelinesAndRingsOfThreeRanksTrainAsOnTheCpu) {
   const std::vector<Way> ways = {
       {.name = "pipeline_of_three",
        .options = {{"pipeline-schedule", "1f1b"}, {"micro-batches", "4"}},
        .dimension = "pipeline"},
-      // A rank has the first and the last piece of a sequence.
+      // A rank has the first and the last part of a sequence.
       {.name = "context_of_four", .dimension = "context"},
   };
   for (const Way& way : ways) {
@@ -66,8 +66,8 @@ TEST(SimNccl, PipelinesAndRingsOfThreeRanksTrainAsOnTheCpu) {
   }
 }
 
-// The ways of TensorFlow's NcclAllReduce and CommunicationImplementation.NCCL. On the CPU, which NCCL does
-// not serve, the same without it.
+// Trains in the ways of TensorFlow's NcclAllReduce and CommunicationImplementation.NCCL. The reference is the
+// CPU without NCCL, which does not support it.
 void expect_as_without_nccl(Context& context, const Way& way, const OptionValues& on_cpu) {
   Way plain = way;
   plain.options = on_cpu;
@@ -113,7 +113,7 @@ TEST(SimNccl, TwoRanksWithOneDeviceAreRefusedByName) {
   EXPECT_EQ(run_ranks(2, body, "nccl"), 0);
 }
 
-// The engine by itself, as a communicator of two ranks.
+// Runs the engine itself, as a communicator of two ranks.
 int on_communicator(const std::function<void(c10d::Backend&, int rank)>& body) {
   const TemporaryDirectory directory;
   return tests::run_rank_processes(2, [&](Store& /*meeting*/, int rank) {
@@ -166,7 +166,7 @@ TEST(SimNccl, TagsAreIgnored) {
       nccl.send(one, 1, /*tag=*/5)->wait();
       nccl.send(two, 1, /*tag=*/6)->wait();
     } else {
-      // The other way round: what was sent first comes first all the same.
+      // In reverse order: messages still arrive in the order of the sends.
       nccl.recv(two, 0, /*tag=*/6)->wait();
       nccl.recv(one, 0, /*tag=*/5)->wait();
       EXPECT_EQ(two[0].cpu()[0].item<float>(), 1);

@@ -1,5 +1,5 @@
-// Every operator that libtorch does not make of others: one boxed function that runs the CPU's kernel on host
-// aliases.
+// All operators that libtorch does not compose of others: one boxed function that runs the CPU's kernel on
+// host aliases.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -13,7 +13,7 @@
 namespace rondo::sim {
 namespace {
 
-// Operators whose result the host needs, so that it waits for the device.
+// Returns true for operators whose result the host needs, so that it waits for the device.
 bool returns_to_host(const std::string& name) {
   static const std::set<std::string> names = {
       "aten::_local_scalar_dense", "aten::equal",    "aten::is_nonzero", "aten::nonzero",
@@ -21,29 +21,29 @@ bool returns_to_host(const std::string& name) {
   return names.contains(name);
 }
 
-// Operators that move indices on the CPU to the device by themselves, as on CUDA.
+// Returns true for operators that move indices on the CPU to the device themselves, as on CUDA.
 bool takes_host_indices(const std::string& name) {
   return name == "aten::index" || name == "aten::index_put_" || name == "aten::_index_put_impl_";
 }
 
-// Results are views of arguments.
+// Returns true if results are views of arguments.
 bool makes_view(const c10::FunctionSchema& schema) {
   return !schema.returns().empty() && schema.returns().front().alias_info() != nullptr &&
          !schema.returns().front().alias_info()->isWrite();
 }
 
-// Memory is allocated, and nothing computed.
+// Returns true for operators that allocate memory and compute nothing.
 bool allocates_only(const std::string& name) {
   return name.starts_with("aten::empty") || name == "aten::resize_" || name.starts_with("aten::set_");
 }
 
-// One operator with its arguments on the stack.
+// An operator with its arguments on the stack.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
       : schema_(op.schema()), name_(schema_.operator_name().name), stack_(stack) {}
 
-  // Puts host aliases in the place of device tensors.
+  // Replaces device tensors by host aliases.
   void to_host() {
     const std::size_t first = stack_.size() - schema_.arguments().size();
     for (std::size_t i = 0; i < schema_.arguments().size(); ++i) {
@@ -51,7 +51,7 @@ class Call {
       const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
       replace(stack_[first + i], argument, writes);
     }
-    // A generator of a factory function's device is known last.
+    // Last, when the generator of a factory function's device is known.
     if (generator_ != nullptr) *generator_ = next_generator();
     if (device_ < 0) device_ = current_device();
   }
@@ -70,7 +70,7 @@ class Call {
     if (returns_to_host(name_)) on_synchronise();
   }
 
-  // Puts device tensors in the place of results.
+  // Replaces results by device tensors.
   void to_device() {
     aliases_.write_back();
     for (std::size_t i = stack_.size() - schema_.returns().size(); i < stack_.size(); ++i) {
@@ -141,7 +141,7 @@ class Call {
   torch::jit::Stack& stack_;
   HostAliases aliases_;
   std::vector<Use> uses_;
-  c10::DeviceIndex device_ = -1;        // of the tensors, or named
+  c10::DeviceIndex device_ = -1;        // device of the tensors, or named
   int host_indices_ = 0;                // index tensors on the CPU
   c10::IValue* generator_ = nullptr;    // on the stack
   at::Generator given_generator_ = {};  // undefined: the device's own

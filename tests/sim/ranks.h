@@ -16,14 +16,14 @@
 #include "tests/sim/counts.h"
 #include "tests/temporary_directory.h"
 
-// Ranks with simulated devices are processes: the threads in which autograd computes backward are one for
-// each device and process, so ranks as threads with one device would wait for each other. Only these
-// processes load the accelerator, since none may be forked after libtorch has started threads.
+// Ranks with simulated devices are processes: autograd has one backward thread per device and process, so
+// ranks as threads with a shared device would block each other. Only these processes load the accelerator,
+// since a process must not fork after libtorch has started threads.
 namespace rondo::sim {
 
 inline const std::string kModule = RONDO_BINARY_DIR "/../lib/rondo_sim.so";
 
-// A function of the accelerator's module, which the first call loads.
+// Returns a function of the accelerator's module; the first call loads the module.
 template <class Function>
 Function module_function(const char* name) {
   static void* const module = dlopen(kModule.c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -32,7 +32,7 @@ Function module_function(const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-// Counts of the work that this process has asked its devices to do.
+// Returns the counters of this process's use of its devices.
 inline Counts read_counts() {
   Counts counts;
   module_function<ReadCounts>(kReadCounts)(&counts);
@@ -45,8 +45,8 @@ inline c10::Device device(int index) {
   return {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(index)};
 }
 
-// Calls `body` on `size` ranks, each a process of its own; returns how many failed. `hosts` says on which
-// host each rank pretends to be; empty: all on this one.
+// Calls `body` on `size` ranks in separate processes; returns how many failed. `hosts` names each rank's
+// pretended host; empty: all are on this host.
 inline int run_ranks(int size, const std::function<void(Context&)>& body,
                      const std::string& backend = "native", const std::vector<std::string>& hosts = {}) {
   const TemporaryDirectory directory;

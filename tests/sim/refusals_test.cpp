@@ -1,4 +1,4 @@
-// Bad input that only a device makes possible: each is one error that names both devices.
+// Invalid input that only a device makes possible: each gives one error that names both devices.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/types.h>

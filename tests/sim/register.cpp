@@ -1,4 +1,4 @@
-// Makes the accelerator known to libtorch when the module is loaded: its name, its allocator, its hooks.
+// Registers the accelerator with libtorch when the module is loaded: its name, its allocator, its hooks.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>

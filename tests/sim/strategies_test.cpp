@@ -1,5 +1,5 @@
-// Every strategy on simulated devices gives the losses of the CPU: with all ranks on one device, and with a
-// device a rank.
+// Every strategy on simulated devices has the losses of the CPU: with all ranks on one device, and with one
+// device per rank.
 #include <gtest/gtest.h>
 
 #include "tests/sim/ranks.h"
@@ -8,7 +8,7 @@
 namespace rondo::sim::strategies_test {
 namespace {
 
-// With what they all take: accumulation, clipping, and units that are computed again in backward.
+// Adds the options that all strategies support: accumulation, clipping, and recomputed units.
 Way with_all(Way way) {
   way.checkpointed = "all";
   way.accumulate = 2;
@@ -89,7 +89,7 @@ TEST_P(InOneProcess, TrainsAsOnTheCpu) {
             0);
 }
 
-// Copies and waits of the host are what makes a step slow: a group of one rank has none of its own.
+// Copies and waits of the host make a step slow: a group of one rank must not add any.
 TEST(SimCounts, ShardsOfOneRankCopyNoMoreThanOneDevice) {
   EXPECT_EQ(run_ranks(1,
                       [](Context& context) {

@@ -14,8 +14,8 @@ using Key = std::pair<c10::DeviceIndex, c10::StreamId>;
 
 struct Streams {
   std::mutex mutex;                    // protects works
-  std::map<Key, StreamWorks> works;    // by stream, those before its next operation
-  std::atomic<std::size_t> known = 0;  // streams in `works`, so that most operators need no lock
+  std::map<Key, StreamWorks> works;    // by stream: works before its next operation
+  std::atomic<std::size_t> known = 0;  // number of streams in `works`, so that most operators need no lock
 };
 
 // Never destroyed: other threads may launch while the process ends.
@@ -86,7 +86,7 @@ void put_behind(const c10::Stream& stream, const StreamWorks& works) {
   all.known = all.works.size();
 }
 
-// An error stays, as those of a card do.
+// An error persists, as on a GPU.
 void finish(const c10::Stream& stream) {
   for (const auto& work : works_before(stream)) work->wait();
 }

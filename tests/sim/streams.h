@@ -8,25 +8,25 @@
 #include <mutex>
 #include <vector>
 
-// Work that goes on while the host does something else: collectives of the simulated NCCL. Operators run at
-// once, so a stream is behind nothing else. What is launched on a stream waits on the host for such work
-// before it, and so do copies, synchronisations and events, as on a card the stream or the host would.
+// Work that continues while the host does something else: collectives of the simulated NCCL. Operators run
+// immediately, so a stream waits for nothing else. Operations on a stream wait on the host for earlier work
+// of this kind, and so do copies, synchronisations and events; on a GPU the stream or the host would wait.
 namespace rondo::sim {
 
-// Any thread.
+// Work in flight. Safe from any thread.
 class StreamWork {
  public:
-  // It has ended; with an error, which everyone who waits for it gets.
+  // Completes the work; with an error, every waiter gets the error.
   void end(std::exception_ptr error = nullptr);
   bool has_ended() const;
-  std::exception_ptr error() const;  // null before its end
-  // Blocks until it has ended; throws its error.
+  std::exception_ptr error() const;  // null before the end
+  // Blocks until the work has completed; throws its error.
   void wait() const;
-  // Returns whether it has ended within `timeout`; throws its error.
+  // Returns true if the work completes within `timeout`; throws its error.
   bool wait_for(std::chrono::milliseconds timeout) const;
 
  private:
-  mutable std::mutex mutex_;  // protects what follows
+  mutable std::mutex mutex_;  // protects the members below
   mutable std::condition_variable changed_;
   bool has_ended_ = false;
   std::exception_ptr error_;
@@ -34,13 +34,13 @@ class StreamWork {
 
 using StreamWorks = std::vector<std::shared_ptr<StreamWork>>;
 
-// The works that the stream is behind now, as an event would record them.
+// Returns the works that the stream currently waits for, as an event would record them.
 StreamWorks works_before(const c10::Stream& stream);
-// Puts all later operations of the stream behind these works.
+// Makes all later operations of the stream wait for these works.
 void put_behind(const c10::Stream& stream, const StreamWorks& works);
-// Waits on the host until nothing is before the stream's next operation. Throws the error of what was.
+// Waits on the host until nothing is before the stream's next operation. Throws the error of such work.
 void finish(const c10::Stream& stream);
-// The same for all streams of a device.
+// Calls finish() for all streams of a device.
 void finish_device(c10::DeviceIndex index);
 
 }  // namespace rondo::sim

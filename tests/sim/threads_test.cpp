@@ -1,4 +1,4 @@
-// The threads that rondo starts for a rank have the rank's device.
+// Threads that rondo starts for a rank use the rank's device.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 c10::Device device_of_libtorch() { return c10::impl::VirtualGuardImpl(c10::kPrivateUse1).getDevice(); }
 
-// Devices of the threads that come by, but for one thread.
+// The devices of all threads that call it, except one thread.
 class Seen {
  public:
   void note() {
@@ -79,7 +79,7 @@ TEST(SimThreads, LoadersAndEnginesHaveTheDeviceOfTheRank) {
                                     {.steps = 3, .batch_size = 4, .loader_threads = 2});
                         EXPECT_EQ(loaders.indices(), std::set<int>{3});
 
-                        // Rank 1 comes later, so that the engine's own thread ends the operation of rank 0.
+                        // Rank 1 joins later, so that the engine's own thread completes rank 0's operation.
                         if (context.rank() == 1) context.world().store()->wait({"rank 0 has started"});
                         std::vector<at::Tensor> tensors{at::ones({4})};
                         const auto work = context.world().backend()->allreduce(tensors, {});
@@ -122,7 +122,7 @@ TEST(SimThreads, ReplicasHaveDevicesOfTheirOwn) {
             0);
 }
 
-// Trains with two replicas a rank, and returns the devices of their inputs.
+// Trains with two replicas per rank, and returns the devices of their inputs.
 std::set<int> devices_of_two_replicas(Context& context, c10::Device own) {
   std::mutex mutex;  // protects indices
   std::set<int> indices;

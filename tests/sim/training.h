@@ -19,25 +19,25 @@
 #include "rondo/train/trainer.h"
 #include "tests/train/digits.h"
 
-// Trainings of a small GPT, for comparing a simulated device with the CPU.
+// Trainings of a small GPT, to compare a simulated device with the CPU.
 namespace rondo::sim {
 
 constexpr std::int64_t kSteps = 12, kSamples = 96, kJointBatch = 8, kContext = 16, kVocabulary = 64;
 
-// How a model is trained.
+// The options of a training.
 struct Way {
-  std::string name;              // of a test
+  std::string name;              // name in tests
   std::string strategy = "ddp";  // along the mesh's dimension "data"
-  OptionValues options = {};     // of the strategy
-  std::string dimension = {};    // of a mesh with all ranks; empty: "data"
+  OptionValues options = {};     // the strategy's options
+  std::string dimension = {};    // mesh dimension with all ranks; empty: "data"
   std::int64_t experts = 0;
   double dropout = 0;
-  std::string checkpointed = "none";  // units that are computed again in backward
+  std::string checkpointed = "none";  // units that are recomputed in backward
   std::int64_t accumulate = 1;
   double clip_norm = 0;
   double learning_rate = 1e-2;
   PrecisionOptions precision = {};
-  double bound = 1e-4;  // of the relative difference of each step's loss
+  double bound = 1e-4;  // on the relative difference of each step's loss
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
@@ -69,13 +69,13 @@ inline std::unique_ptr<Strategy> strategy_of(const Way& way, const Context& cont
                           });
 }
 
-// The reports of a training.
+// The results of a training.
 struct Figures {
-  std::vector<double> losses;                // of each step
-  std::map<std::string, double> validation;  // of the weights after the last
+  std::vector<double> losses;                // by step
+  std::map<std::string, double> validation;  // with the weights after the last step
 };
 
-// The beginning of a training and what it leaves behind.
+// The start of a part of a training, and its checkpoint.
 struct Part {
   std::filesystem::path from = {};  // a checkpoint; empty: the beginning
   std::filesystem::path to = {};    // empty: no checkpoint
@@ -108,7 +108,8 @@ inline double relative(double value, double wanted) {
   return std::abs(value - wanted) / std::max(std::abs(wanted), 1e-9);
 }
 
-// The largest relative difference of the losses, reported and validated; infinite where a step is missing.
+// Returns the largest relative difference of the training and validation losses; infinite if a step is
+// missing.
 inline double difference(const Figures& found, const Figures& wanted) {
   if (found.losses.size() != wanted.losses.size() || wanted.losses.empty()) return INFINITY;
   double largest = relative(found.validation.at("loss"), wanted.validation.at("loss"));
@@ -125,7 +126,7 @@ inline void expect_near(const Context& context, const Figures& found, const Figu
   if (context.rank() != 0 || wanted.losses.empty() || found.losses.empty()) return;
   printf("%-28s last loss %.5f, on the CPU %.5f, largest difference %.1e\n", way.name.c_str(),
          found.losses.back(), wanted.losses.back(), largest);
-  fflush(stdout);  // a rank ends without
+  fflush(stdout);  // a rank exits without flushing
 }
 
 inline void expect_as_on_cpu(const Context& context, const Way& way, c10::Device device) {

@@ -1,6 +1,5 @@
-// The watch over operations between devices where many threads meet: ranks are threads of one process, so
-// that the thread sanitizer sees all of them (scripts/sanitize.sh tsan). Ranks as processes:
-// failures_test.cpp.
+// The watch over operations between devices with many threads: ranks are threads of one process, so that the
+// thread sanitizer sees all of them (scripts/sanitize.sh tsan). failures_test.cpp has ranks as processes.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -23,7 +22,7 @@ using testing::expect_facts;
 constexpr int kRanks = 3;
 constexpr int kRounds = 40;
 
-// In a process of its own, as everything that uses a device.
+// Runs in a separate process, as everything that uses a device must.
 int with_ranks_as_threads(const std::function<void(Context&)>& body) {
   return tests::run_rank_processes(1, [&](Store& /*meeting*/, int /*rank*/) {
     replace_card_engine(kModule);
@@ -43,7 +42,7 @@ Work start_sum(at::Tensor tensor, const Group& group) {
 
 float value_of(const at::Tensor& tensor) { return tensor.cpu()[0].item<float>(); }
 
-// Sums over the group, which a second thread waits for as well.
+// Sums over the group; a second thread waits for the result, too.
 void add_up(const Group& group, int rank) {
   const at::Tensor tensor = ones_on(rank);
   const Work work = start_sum(tensor, group);
@@ -58,7 +57,7 @@ void add_up(const Group& group, int rank) {
   throw_if_failed(*group.backend());
 }
 
-// Sends to the next rank and receives from the one before, as one operation.
+// Sends to the next rank and receives from the previous one, as one operation.
 void pass_on(const Group& group, int rank) {
   const int size = group.size();
   std::vector<at::Tensor> sent{ones_on(rank) * rank}, received{ones_on(rank)};
@@ -90,14 +89,14 @@ TEST(SimWatch, RanksLeaveWhileOthersGoOn) {
   const auto body = [](Context& context) {
     const Group pair = context.new_group({0, 1});
     add_up(context.world(), context.rank());
-    if (!pair.member()) return;  // leaves
+    if (!pair.member()) return;  // leaves the job
     for (int round = 0; round < kRounds; ++round) add_up(pair, context.rank());
   };
   EXPECT_EQ(with_ranks_as_threads(body), 0);
 }
 
-// The errors of a collective that rank 2 does not take part in. Threads wait for it, ask whether it has
-// ended, and start others.
+// Checks the errors of a collective without rank 2. Threads wait for it, query its completion, and start
+// other collectives.
 template <class Failure>
 void expect_failure(const Group& group, const Group& pair, int rank) {
   const at::Tensor tensor = ones_on(rank);

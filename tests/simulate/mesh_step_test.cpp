@@ -8,7 +8,7 @@
 namespace rondo::simulate::mesh_step_test {
 namespace {
 
-// Layers alike, and messages that take no time to speak of.
+// Returns a profile of equal layers, with negligible message times.
 cost::Profile equal_layers(int layers, int batch) {
   return cost::synthetic_profile(
       "gpt:layers=" + std::to_string(layers) +
@@ -42,7 +42,7 @@ TEST(MeshStep, AStepIsItsPassesTheBubbleAndTheUpdate) {
   for (const int ranks : {2, 4, 8}) {
     const PipelineForecast step = forecast(profile, {.pipeline = ranks}, "1f1b", 16);
     const double work = pass / ranks;
-    // The last stage has updated when the first is through its last backward pass.
+    // The last stage has updated when the first one has finished its last backward pass.
     EXPECT_NEAR(step.step_s, work * (1 + (ranks - 1) / 16.0) + update / ranks, 1e-6 * step.step_s) << ranks;
     EXPECT_NEAR(step.ranks[0].busy_s, work, 1e-9);
   }
@@ -71,10 +71,10 @@ TEST(MeshStep, TheFirstRankOf1f1bKeepsAsManyMicroBatchesAsThereAreStages) {
   const std::uint64_t state = 2 * (unit.parameter_bytes + unit.gradient_bytes + unit.optimizer_bytes);
   const std::uint64_t micro = profile.units[0].activation_bytes / 16;
   const std::uint64_t workspace = profile.layers[0].parts[0].at(1).backward_workspace_bytes;
-  // Two messages are expected at a time: the next gradient may come while this one is used.
+  // Two messages are in flight at a time: the next gradient may arrive while this one is used.
   const std::uint64_t message = profile.layers[0].output_bytes / 16;
   EXPECT_EQ(step.ranks[0].peak_bytes, profile.base_bytes + state + 4 * 2 * micro + workspace + message);
-  // The last one keeps one, what it has got from the stage before, and room for the next.
+  // The last rank keeps one activation, its input from the previous stage, and room for the next input.
   EXPECT_EQ(step.ranks[3].peak_bytes, profile.base_bytes + state + 2 * micro + workspace + 2 * message);
 }
 
@@ -99,7 +99,7 @@ TEST(MeshStep, OfTheFirstStageAllOfBackwardIsTheSecondPart) {
   EXPECT_DOUBLE_EQ(first.backward_weight_s, 2 * layer.backward_s);
   const pipeline::StageTimes second = costs.stage_times(2, 4, splits_backward(choice), choice.checkpointed);
   EXPECT_DOUBLE_EQ(second.backward_input_s, 2 * layer.backward_input_s);
-  // What is computed again is so once.
+  // With a checkpointed layer training does not split backward passes.
   choice.checkpointed[5] = true;
   EXPECT_FALSE(splits_backward(choice));
 }
@@ -112,7 +112,8 @@ TEST(MeshStep, EveryGroupOfAMeshHasAnEngine) {
   EXPECT_EQ(engine_bytes_of_groups(profile, {.data = 2}), 0U) << "the world's";
   EXPECT_EQ(engine_bytes_of_groups(profile, {.pipeline = 2}), 1300U) << "one of one rank along data";
   EXPECT_EQ(engine_bytes_of_groups(profile, {.pipeline = 2, .data = 2, .tensor = 4}), 1400U + 1400U + 1600U);
-  // One of one rank along data, and one for parameters of all; with experts their mesh and tokens besides.
+  // One group of one rank along data, and one for parameters of all ranks; with experts also their mesh and
+  // tokens.
   EXPECT_EQ(engine_bytes_of_groups(profile, {.context = 2}), 1300U + 1400U);
   EXPECT_EQ(engine_bytes_of_groups(profile, {.expert = 2}), 1300U + 1400U + 2 * (1300U + 1400U));
 }
@@ -158,7 +159,7 @@ TEST(MeshStep, PiecesOfSequencesComputeAndKeepTheirShareAndPassKeysRound) {
   EXPECT_EQ(piece.parameter_bytes, whole.parameter_bytes);
   EXPECT_EQ(piece.activation_bytes, whole.activation_bytes / 4);
   EXPECT_EQ(piece.checkpointed_activation_bytes, whole.checkpointed_activation_bytes / 4);
-  // Keys and values of a rank: twice a quarter of a layer's output.
+  // A rank's keys and values: twice a quarter of a layer's output.
   const double message = profile.link.message_seconds(2 * 8.0 * 64 * 256 * 2 / 4);
   EXPECT_NEAR(piece.forward_s, whole.forward_s / 4 + 3 * message, 1e-12);
   EXPECT_NEAR(piece.backward_s, whole.backward_s / 4 + 7 * message, 1e-12);
@@ -192,7 +193,7 @@ TEST(MeshStep, OfSpreadExpertsOnlyTheRestIsCombinedWithAll) {
               8);
   EXPECT_EQ(spread.strategies, std::vector<cost::Strategy>{cost::Strategy::ddp});
   EXPECT_NEAR(spread.forward_s, whole.forward_s + 2 * profile.link.all_to_all.seconds(1000), 1e-12);
-  // With copies along data experts are combined among these.
+  // With copies along data experts are reduced among the copies.
   const auto costs = layer_costs(profile, {.data = 2, .expert = 2}, 8, links);
   EXPECT_NEAR(static_cast<double>(costs[0].own_gradient_bytes),
               static_cast<double>(costs[0].gradient_bytes) / 3 * (1 - 0.5 / 0.75), 8);

@@ -46,7 +46,7 @@ int job_of(const cost::StepModel& model, JobKind kind, int unit) {
   return -1;
 }
 
-// Of two units, a gathered twice and b kept.
+// Returns a plan of two units: a is gathered twice and b is kept.
 Candidate sharded_plan(const cost::StepModel& model) {
   Candidate plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}},
                  std::vector<std::vector<Launch>>(7)};
@@ -80,24 +80,24 @@ TEST(StepSimulator, DataParallelByHand) {
   const Candidate plan = ddp_plan(model);
   check_plan(model, plan);
   const StepResult result = simulate_step(model, plan, UINT64_MAX);
-  // b's all-reduce hides under a's backward, a's does not: 6 s of compute and 1.5 s.
+  // a's backward hides b's all-reduce; a's own is exposed: 6 s of compute and 1.5 s.
   EXPECT_DOUBLE_EQ(result.step_s, 7.5);
   EXPECT_DOUBLE_EQ(result.exposed_s, 1.5);
   EXPECT_DOUBLE_EQ(result.communication_s, 3);
-  // 2 x (P + O), b's gradients, and autograd's of a beside the buffer that they are copied into.
+  // 2 x (P + O), b's gradients, and a's autograd gradients beside the buffer of their copy.
   EXPECT_EQ(result.peak_bytes, 6000U + 1000 + 2000);
 }
 
 TEST(StepSimulator, ContentionSlowsWhatOverlaps) {
   const cost::StepModel model = two_units(1, 1, 0.25);
-  // 1 s of link beside 2 s of compute takes a quarter of that second from it.
+  // 1 s of link traffic beside 2 s of compute takes a quarter of that second from compute.
   const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX);
   EXPECT_DOUBLE_EQ(result.step_s, 6 + 0.25 + 1);
   EXPECT_DOUBLE_EQ(result.exposed_s, 1);
   EXPECT_DOUBLE_EQ(result.slowed_s, 0.25);
 }
 
-// Where the thread that computes communicates, that is no slower computing but a wait.
+// If the computing thread communicates, that counts as a wait, not as slower compute.
 TEST(StepSimulator, AnEngineWithoutAThreadExposesWhatItDoes) {
   cost::StepModel model = two_units(1, 1, 0.25);
   model.profile.link.parameters_in_place = true;
@@ -106,20 +106,20 @@ TEST(StepSimulator, AnEngineWithoutAThreadExposesWhatItDoes) {
   EXPECT_DOUBLE_EQ(result.slowed_s, 0);
 }
 
-// A second of update altogether, as each rank updates half of either unit.
+// The update takes 1 s in total, as each rank updates half of each unit.
 TEST(StepSimulator, UpdatedParametersTravelBesideTheUpdateOthersBehindIt) {
   cost::Profile profile = two_units(1).profile;
   for (cost::UnitProfile& unit : profile.units) unit.optimizer_s = 1;
   const cost::StepModel model = cost::make_step_model(profile, two_units(1).options);
   const Candidate plan = zero2_plan(model);
-  // The update, two passes of either unit, the last reduction: nothing waits for a gather.
+  // The update, two passes of each unit, the last reduction: no slot waits for a gather.
   StepResult result = simulate_step(model, plan, UINT64_MAX);
   EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);
   EXPECT_DOUBLE_EQ(result.exposed_s, 1);
   cost::Profile contended = profile;
   contended.link.contention = 0.5;
   result = simulate_step(cost::make_step_model(contended, model.options), plan, UINT64_MAX);
-  // Beside the update and in a's forward two seconds of gathers, in a's backward one of a reduction.
+  // Two seconds of gathers during the update and a's forward, one second of a reduction during a's backward.
   EXPECT_DOUBLE_EQ(result.slowed_s, 0.5 * 3);
 
   result = simulate_step(model, sharded_plan(model), UINT64_MAX);
@@ -132,7 +132,7 @@ TEST(StepSimulator, APeakBelowAllActivationsAndGradients) {
   for (cost::UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -40;
   const cost::StepModel model = cost::make_step_model(profile, two_units(1).options);
   const Candidate plan = zero2_plan(model);
-  // Of sharded units, so that no copy hides it: a's activations, and 60 of b's 100; both are gathered.
+  // Sharded units, so that no copy hides it: a's activations, and 60 of b's 100; both are gathered.
   Timeline timeline;
   simulate_step(model, sharded_plan(model), UINT64_MAX, &timeline);
   EXPECT_EQ(timeline.slots[3].memory.total(), 3000U + 2000 + 100 + 60 + 1000);
@@ -151,7 +151,7 @@ TEST(UnitForecast, SharesTheWaitsAmongTheUnitsWhoseBlocksAreWaitedFor) {
   const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX, &timeline);
   const auto ddp = forecast_units(model, timeline);
   EXPECT_DOUBLE_EQ(ddp[0].exposed_s, 1.5);  // a's all-reduce, after the last backward
-  EXPECT_DOUBLE_EQ(ddp[1].exposed_s, 0);    // b's hides under a's backward
+  EXPECT_DOUBLE_EQ(ddp[1].exposed_s, 0);    // a's backward hides b's all-reduce
   EXPECT_EQ(std::max(ddp[0].peak_bytes, ddp[1].peak_bytes), result.peak_bytes);
 
   const Candidate plan = sharded_plan(model);
@@ -163,7 +163,7 @@ TEST(UnitForecast, SharesTheWaitsAmongTheUnitsWhoseBlocksAreWaitedFor) {
   EXPECT_DOUBLE_EQ(units[0].exposed_s + units[1].exposed_s, sharded.exposed_s);
 }
 
-// What memory makes a slot wait for counts for the unit whose gradients leave.
+// A wait for memory counts for the unit whose gradients are reduced.
 TEST(UnitForecast, CountsWaitsForMemory) {
   const cost::StepModel model = cost::make_step_model(cost::random_profile(5, 4, 4), {.ranks = 4});
   for (const cost::Strategy strategy : {Strategy::zero2, Strategy::zero3}) {
@@ -177,7 +177,8 @@ TEST(UnitForecast, CountsWaitsForMemory) {
       }
     }
     Timeline timeline;
-    const StepResult tight = simulate_step(model, plan, 0, &timeline);  // every wait for memory is taken
+    // Every possible wait for memory happens.
+    const StepResult tight = simulate_step(model, plan, 0, &timeline);
     double exposed = 0;
     for (const UnitForecast& unit : forecast_units(model, timeline)) exposed += unit.exposed_s;
     EXPECT_NEAR(exposed, tight.exposed_s, 1e-9);
@@ -192,11 +193,11 @@ TEST(StepSimulator, ShardedByHand) {
   Timeline timeline;
   const StepResult result = simulate_step(model, plan, UINT64_MAX, &timeline);
   EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);  // the first gather and the last reduction are exposed
-  // While b goes backward: both shards of parameters and optimizer state, b and the gathered a, b's gradient,
+  // During b's backward: both shards of parameters and optimizer state, b and the gathered a, b's gradient,
   // activations, workspace.
   EXPECT_EQ(timeline.slots[3].memory.total(), 2 * 1500U + 2000 + 1000 + 200 + 7);
   EXPECT_EQ(timeline.slots[2].memory.gathered, 1000U);        // a is freed after its forward
-  EXPECT_EQ(timeline.slots[5].memory.total(), 4000U + 1000);  // a's gradient is on its way
+  EXPECT_EQ(timeline.slots[5].memory.total(), 4000U + 1000);  // a's gradient is in flight
   EXPECT_EQ(timeline.slots[6].memory.total(), 4000U);
   EXPECT_EQ(timeline.blocks.size(), 5U);
 }
@@ -205,13 +206,13 @@ TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
   const cost::StepModel model = two_units(3);
   const Candidate plan = zero2_plan(model);
   const StepResult free = simulate_step(model, plan, UINT64_MAX);
-  // Both gradients at a's backward, a's copy, and room for b's part.
+  // Both gradients during a's backward, a's copy, and room for b's shard.
   EXPECT_EQ(free.peak_bytes, 2 * 2000U + 2000 + 1000 + 500);
   const StepResult tight = simulate_step(model, plan, free.peak_bytes - 1);
-  EXPECT_FALSE(tight.fits);  // b's gradient leaves only under a's backward
+  EXPECT_FALSE(tight.fits);  // b's gradient is reduced only during a's backward
 }
 
-// A slot says which gradients it needs gone, also when they are gone anyway.
+// A slot names the gradients that must be freed for the limit, even if they are already freed.
 TEST(StepSimulator, SaysWhatMustBeGoneForTheLimit) {
   cost::StepOptions options{.ranks = 4};
   options.buffers = cost::Buffers::unit;

@@ -69,7 +69,7 @@ TEST(Failures, DrawnGoodputIsTheExpectedOne) {
   EXPECT_NEAR(interval, young_interval_s(model), 0.1 * interval);
   EXPECT_NEAR(simulated_goodput(model, interval, 20000 * interval, 3), expected_goodput(model, interval),
               0.005);
-  // The interval of Daly loses least.
+  // Daly's interval has the smallest loss.
   for (const double factor : {0.5, 0.8, 1.25, 2.0})
     EXPECT_LT(expected_goodput(model, interval * factor), expected_goodput(model, interval));
 }

@@ -7,9 +7,9 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/text.h"
-#include "rondo/train/callbacks/csv_log.h"
-#include "rondo/train/callbacks/json_log.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
+#include "rondo/train/log_targets/csv/csv_log.h"
+#include "rondo/train/log_targets/jsonl/json_log.h"
 #include "tests/backend/ranks.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"

@@ -10,7 +10,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
-#include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/optimizer_fields.h"
 #include "rondo/strategy/process_strategy.h"
 #include "tests/backend/ranks.h"
 #include "tests/temporary_directory.h"

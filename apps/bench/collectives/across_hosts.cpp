@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kHosts = 2;
 
-// Returns an engine over world ranks that are numbered host by host, or in turns.
+// Returns an engine over world ranks that are numbered host by host, or alternating between hosts.
 c10::intrusive_ptr<c10d::Backend> make_engine(const std::string& name, const std::string& order,
                                               const Group& world, bool deterministic) {
   BackendRequest request;

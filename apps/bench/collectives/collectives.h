@@ -9,17 +9,17 @@
 #include "rondo/backend/group.h"
 #include "rondo/channel/thread_channel.h"
 
-// The parts of `rondo bench collectives`: settings, measuring, rows, the chooser's picks, plans to look at.
+// The parts of `rondo bench collectives`: settings, measurement, rows, the chooser's choices, printed plans.
 namespace rondo::bench {
 
 // The length of a measurement.
 struct Effort {
   int bursts = 7;                                      // turns of each contender
-  Duration burst = std::chrono::milliseconds(10);      // aimed-at length of a turn
+  Duration burst = std::chrono::milliseconds(10);      // target length of a turn
   Duration gap_watch = std::chrono::milliseconds(10);  // length of the watch before each case
-  int least_samples = 3;                               // of a turn
-  // Who takes more than this many times as long as the fastest in the first turn has no further ones; 0: all
-  // have all.
+  int least_samples = 3;                               // per turn
+  // A contender that is slower than the fastest by more than this factor in the first turn has no further
+  // turns. 0: all have all turns.
   double hopeless = 0;
 };
 
@@ -36,7 +36,7 @@ struct CollectivesSettings {
   // Plans to run beside the engine, each over each channel.
   std::vector<std::string> algorithms;
   std::vector<std::string> channels;
-  int hosts = 1;  // that plans are made for
+  int hosts = 1;  // number of hosts that plans are made for
   bool tune = false;
   bool check_chooser = false;  // measure again after tuning
   bool deterministic = false;
@@ -46,22 +46,22 @@ struct CollectivesSettings {
   }
 };
 
-// Starts the ranks, as processes or as threads by the channels, for one number of ranks after the other.
-// Rank 0 prints the table where there is one. Returns the rows of the JSON.
+// Starts the ranks, as processes or as threads depending on the channels, for each number of ranks in turn.
+// Rank 0 prints the table, if any. Returns the rows of the JSON.
 Json measure_collectives(const CollectivesSettings& settings);
 
-// Measures all_reduce of float32 over a link of `rate` between two emulated hosts, by rondo's hierarchical
-// engine with `options` and each codec, and by Gloo, with ranks numbered host by host and in turns. Returns
-// rows as measure_collectives() does, with `hosts` 2 and also `rate` and `rank_order`. Throws Error when the
-// machine does not allow it.
+// Measures all_reduce of float32 over a link of `rate` between two emulated hosts: rondo's hierarchical
+// engine with `options` and each codec, and Gloo, with ranks numbered host by host and alternating between
+// hosts. Returns rows as measure_collectives() does, with `hosts` 2 and also `rate` and `rank_order`. Throws
+// Error if the machine does not support emulated hosts.
 Json measure_across_hosts(const CollectivesSettings& settings, const std::string& rate,
                           const std::string& options);
 
-// Makes this rank's end of each contender. Collective over `world`. `mesh` is null where ranks are processes.
+// Creates this rank's part of each contender. Collective over `world`. `mesh` is null if ranks are processes.
 std::vector<std::unique_ptr<Contender>> make_contenders(const CollectivesSettings& settings,
                                                         const Group& world, const ThreadMesh* mesh);
 
-// The time that others took from this process's processor while it was watched.
+// The time that this process lost to others during a watch.
 struct Gaps {
   double longest_us = 0;  // longest time between two readings of the clock
   double lost = 0;        // share of the time in gaps longer than 20 us
@@ -77,44 +77,43 @@ struct Row {
   Gaps gaps;
 };
 
-// Measures every operation and size. Collective over `world`; rank 0 returns the rows, and prints the table
-// where there is one.
+// Measures every operation and size. Collective over `world`; rank 0 returns the rows, and prints the table,
+// if any.
 Json measure_cases(const CollectivesSettings& settings,
                    const std::vector<std::unique_ptr<Contender>>& contenders, const Group& world);
 
-// Returns the keys of docs/cli.md, and for rondo's rows how many times faster they are than each peer.
+// Returns the keys of docs/cli.md, and for rondo's rows their speedup over each peer.
 Json to_json(const Row& row, const std::vector<Row>& same_case);
 
-// Returns lines for people: a heading for one operation and number of ranks, one line a size with a column a
-// contender, and what their ratios are of (empty without a peer).
+// Returns lines of text: a heading for one operation and number of ranks, one line per size with a column per
+// contender, and the reference of the ratios (empty without a peer).
 std::string table_heading(const std::vector<Row>& same_case);
 std::string table_line(const std::vector<Row>& same_case);
 std::string table_footing(const std::vector<Row>& same_case);
 
-// Marks the chooser's picks, by the figures just taken (--tune, which also keeps them) or by those kept
-// before. With --check-chooser the rows are measured anew first: figures by which nothing was picked.
+// Marks the chooser's choices by the measurements of this run (--tune, which also stores them) or by stored
+// ones. With --check-chooser measures the rows again first, independently of the choices.
 void choose(Json& rows, const CollectivesSettings& settings);
 
-// A plan to show.
+// A plan to print.
 struct PlanChoice {
   std::string algorithm;
   std::string operation = "all_reduce";
   int ranks = 4;
   int root = 0;
-  int hosts = 1;  // of hierarchical; ranks are spread over them evenly, in order
-  int rows = 0;   // of torus_2d; 0: as square as can be
+  int hosts = 1;  // for hierarchical; ranks are spread over them evenly, in order
+  int rows = 0;   // for torus_2d; 0: as square as possible
   Bytes bytes;
   std::string dtype = "float32";
   std::size_t element_bytes = 4;
   bool in_rank_order = false;
 };
 
-// Returns the host of each rank when `ranks` are spread over `hosts` in order, the first hosts having one
-// more.
+// Returns the host of each rank when `ranks` are spread over `hosts` in order; the first hosts have one more.
 std::vector<int> spread_over_hosts(int ranks, int hosts);
 
-// Returns the steps of all ranks as a table for people, and under the keys of docs/cli.md. Throw UsageError
-// for a plan that cannot be.
+// Return the steps of all ranks as a text table, and under the keys of docs/cli.md. Throw UsageError for an
+// impossible plan.
 std::string explain_as_text(const PlanChoice& choice);
 Json explain_as_json(const PlanChoice& choice);
 

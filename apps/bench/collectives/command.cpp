@@ -1,4 +1,5 @@
-// `rondo bench collectives`: the time of collectives, next to peers; plans to look at; the chooser's tuning.
+// `rondo bench collectives`: the time of collectives, compared with peers; printed plans; the chooser's
+// tuning.
 #include <iostream>
 
 #include "apps/bench/collectives/collectives.h"
@@ -41,8 +42,8 @@ std::vector<int> parse_ranks(const std::string& text) {
   return ranks;
 }
 
-// "4B..64MiB" gives every power of four times the first size up to the last, which is included; "4B,25MiB"
-// those sizes. Both forms mix: "4B..1MiB,25MiB".
+// Parses sizes. "4B..64MiB" is every power of four times the first size up to the last, included; "4B,25MiB"
+// is a list. Both forms mix: "4B..1MiB,25MiB".
 std::vector<Bytes> parse_sizes(const std::string& text) {
   std::vector<Bytes> sizes;
   for (const std::string& part : split(text, ',')) {
@@ -94,7 +95,7 @@ void say_who_is_missing(const CollectivesSettings& settings) {
   if (settings.dtype != at::kFloat) std::cerr << "without Open MPI: it is measured in float32 only\n";
 }
 
-// Refuses an operation that none of the named algorithms has: it would only measure the engine.
+// Rejects an operation that none of the named algorithms has: the run would only measure the engine.
 void require_algorithms_for(const CollectivesSettings& settings) {
   for (const std::string& name : settings.algorithms) {
     const collective::Algorithm& algorithm = collective::find_algorithm(name);
@@ -108,7 +109,7 @@ void require_algorithms_for(const CollectivesSettings& settings) {
   }
 }
 
-// Returns the options that the user gave, as the command line takes them.
+// Returns the options that the user gave, in command-line form.
 std::vector<std::string> given_options(const CLI::App& app) {
   std::vector<std::string> words{app.get_name()};
   for (const CLI::Option* option : app.get_options()) {
@@ -120,8 +121,8 @@ std::vector<std::string> given_options(const CLI::App& app) {
   return words;
 }
 
-// Returns a plan instead of measurements; prints it as a table, and writes a page whose head has the command
-// line.
+// Returns a plan instead of measurements; prints it as a table, and writes a page with the command line in
+// its header.
 Json explain(const PlanChoice& choice, bool prints, const std::string& page,
              const std::vector<std::string>& arguments) {
   if (prints) std::cout << explain_as_text(choice);
@@ -145,7 +146,7 @@ struct CollectivesFlags {
   std::string channels = "shm";
   std::string page;
   std::string rate = "1gbit";
-  std::string hierarchical;  // options of the engine
+  std::string hierarchical;  // the engine's options
   PlanChoice plan;
   CollectivesSettings settings;
 
@@ -175,7 +176,7 @@ Json run_collectives(CollectivesFlags& flags, bool prints) {
   if (!flags.plan.algorithm.empty()) return explain_plan(flags, prints);
   settings.tune |= settings.check_chooser;
   if (settings.tune) {
-    // Enough for the chooser, on two ranks in a minute.
+    // Enough for the chooser, within a minute on two ranks.
     if (!flags.has("--operations"))
       flags.operations = "all_reduce,reduce_scatter,all_gather,broadcast,reduce";
     if (!flags.has("--sizes")) flags.sizes = "4B,1KiB,16KiB,64KiB,1MiB,4MiB,25MiB";

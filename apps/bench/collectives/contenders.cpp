@@ -53,7 +53,7 @@ class ExerciseContender final : public Contender {
       if (fresh_) {
         const Exercise& set = sets_[next_set_++ % sets_.size()];
         set.write();
-        // Without it the difference between the ranks' writing would count.
+        // Without it the time would include the difference between the ranks' writes.
         if (set.meet) set.meet();
         elapsed = -monotonic_ns();
         set.run();
@@ -93,7 +93,7 @@ std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_
   const bool coded = labels.codec != "none";
   return make_exercise_contender(
       labels,
-      // A system without a shorter call is not measured twice.
+      // A system without a direct call is not measured twice.
       [labels, coded](const Case& what) {
         if (coded) return what.operation == "all_reduce" && what.dtype == at::kFloat;
         return !labels.registered || labels.direct || what.operation == "all_reduce";
@@ -188,7 +188,7 @@ class PlanExercise {
   }
 
  private:
-  // The place of the input.
+  // Returns the input's part of the buffer.
   at::Tensor from_input() const {
     return request_.operation == OperationKind::all_gather ? own_part(buffer_, request_.rank) : buffer_;
   }
@@ -202,8 +202,8 @@ class PlanExercise {
   std::shared_ptr<Channel> channel_;
   collective::PlanRequest request_;
   at::Tensor buffer_;
-  at::Tensor input_;   // undefined where the operation works in place
-  at::Tensor output_;  // likewise
+  at::Tensor input_;   // undefined if the operation works in place
+  at::Tensor output_;  // undefined if the operation works in place
   std::unique_ptr<collective::Executor> executor_;
 };
 
@@ -249,8 +249,8 @@ std::shared_ptr<Channel> make_channel(const std::string& name, const Group& worl
                                                timeout);
 }
 
-// Returns the chooser's candidates, each as a user of the group gets it: the engine, and every algorithm
-// behind the same calls and on the same memory.
+// Returns the chooser's candidates as a user of the group gets them: the engine, and every algorithm with the
+// same calls and the same memory.
 std::vector<std::unique_ptr<Contender>> make_candidates(const CollectivesSettings& settings,
                                                         const Group& world) {
   std::vector<std::unique_ptr<Contender>> candidates;

@@ -14,7 +14,7 @@ namespace rondo::bench {
 at::Tensor make_buffer(std::int64_t elements, at::ScalarType dtype, Memory memory) {
   const auto options = at::TensorOptions().dtype(dtype);
   if (memory == Memory::registered) return empty_registered({elements}, options).zero_();
-  // Not from libtorch's allocator, which may hand out registered memory too.
+  // Avoids libtorch's allocator, which may return registered memory, too.
   const std::size_t bytes = static_cast<std::size_t>(elements) * c10::elementSize(dtype);
   void* block = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   if (block == nullptr) throw Error(str("no memory for a buffer of ", to_string(Bytes{bytes})));
@@ -53,8 +53,8 @@ struct Shape {
   }
 };
 
-// An operation on one tensor, in place; `expected` is the result on this rank, or undefined where it may be
-// anything.
+// Creates an operation on one tensor, in place. `expected` is the result on this rank; undefined if any
+// result is correct.
 Exercise in_place(const at::Tensor& buffer, const Shape& shape, const at::Tensor& expected,
                   const std::function<void(Tensors&)>& run) {
   auto tensors = std::make_shared<Tensors>(Tensors{buffer});
@@ -71,7 +71,7 @@ Exercise in_place(const at::Tensor& buffer, const Shape& shape, const at::Tensor
   return exercise;
 }
 
-// An operation from one tensor into another.
+// Creates an operation from one tensor into another.
 Exercise between_buffers(const at::Tensor& input, const at::Tensor& output, const Shape& shape,
                          const at::Tensor& expected, const std::function<void()>& run) {
   Exercise exercise;
@@ -184,7 +184,7 @@ Exercise scatter(const Backend& backend, const Shape& shape, Memory memory) {
                          [=]() mutable { backend->scatter(outputs, inputs)->wait(); });
 }
 
-// Neighbours 0-1, 2-3, ... play ping-pong; of an odd number of ranks the last one looks on.
+// Neighbours 0-1, 2-3, ... run a ping-pong; with an odd number of ranks the last one is idle.
 Exercise send_recv(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor buffer = make_buffer(shape.total, shape.dtype, memory);
   const int peer = shape.rank ^ 1;
@@ -197,7 +197,7 @@ Exercise send_recv(const Backend& backend, const Shape& shape, Memory memory) {
     backend->recv(tensors, peer, 0)->wait();
     if (!serves) backend->send(tensors, peer, 0)->wait();
   };
-  // The even rank's numbers go there and back.
+  // The even rank's values travel there and back.
   const at::Tensor expected = plays ? shape.input(serves ? shape.rank : peer, shape.total) : at::Tensor();
   Exercise exercise = between_buffers(buffer, buffer, shape, expected, run);
   exercise.time_share = 0.5;
@@ -218,7 +218,7 @@ Exercise barrier(const Backend& backend, const Shape&, Memory) {
 struct Operation {
   std::string name;
   Exercise (*make)(const Backend&, const Shape&, Memory);
-  bool divided;       // among the ranks
+  bool divided;       // divided among the ranks
   double bus_rounds;  // busbw = algbw * bus_rounds * (n-1)/n; 0: algbw itself
 };
 
@@ -303,7 +303,7 @@ Exercise make_inexact_all_reduce(const Backend& backend, const at::Tensor& buffe
 Exercise make_coded_all_reduce(const std::string& codec, const Backend& backend, Bytes bytes) {
   const auto format = collective::make_codec(codec);
   const int ranks = backend->getSize();
-  // Every rank's values are encoded, and their average.
+  // Each rank's values are encoded, and then their average.
   double tolerance = format->error_bound((1.0 + ranks) / 2) + 1e-5;
   for (int rank = 0; rank < ranks; ++rank) tolerance += format->error_bound(rank + 1.0) / ranks;
   const auto reduction = std::make_shared<CodedAllReduce>(collective::make_codec(codec), backend,

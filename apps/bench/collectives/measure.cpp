@@ -22,10 +22,10 @@
 namespace rondo::bench {
 namespace {
 
-// A sample shorter than this would measure the clock.
+// A shorter sample would measure the clock.
 constexpr double kShortestSampleUs = 5;
 
-// The largest of the ranks' values, element by element.
+// Returns the maximum over ranks, element by element.
 std::vector<double> largest(const std::vector<double>& mine, const Group& group) {
   at::Tensor values = torch::tensor(mine, at::kDouble);
   all_reduce(values, group, ReduceOp::MAX);
@@ -42,9 +42,9 @@ Burst plan_burst(const Case& what, double estimate_us, const Effort& effort) {
   return burst;
 }
 
-// Reads the clock without pause for `duration`. On an undisturbed core the readings are some 30 ns apart; a
-// gap is time that the system, a hypervisor or another process took. Figures measured beside large gaps
-// deserve no trust.
+// Reads the clock continuously for `duration`. On an undisturbed core the readings are about 30 ns apart. A
+// gap is time taken by the system, a hypervisor or another process. Measurements next to large gaps are
+// unreliable.
 Gaps watch_for_gaps(Duration duration) {
   constexpr double kGapNs = 20e3;
   const long long start = monotonic_ns();
@@ -64,8 +64,8 @@ Gaps watch_for_gaps(Duration duration) {
 }
 
 // Runs the contenders on one case in turns: a burst of each, then again, so that a disturbance of the machine
-// hits all of them. Collective over `group`, which also agrees on the numbers; the rows are complete on every
-// rank. Contenders that do not have the operation are left out.
+// affects all of them. Collective over `group`, which agrees on the results; the rows are complete on every
+// rank. Skips contenders without the operation.
 std::vector<Row> run_case(const Case& what, const std::vector<std::unique_ptr<Contender>>& contenders,
                           const Effort& effort, const Group& group) {
   barrier(group);
@@ -84,7 +84,7 @@ std::vector<Row> run_case(const Case& what, const std::vector<std::unique_ptr<Co
     rows.push_back(
         {what, contender->labels(), group.size(), {}, agreed[0] == 0, {worst_gaps[0], worst_gaps[1]}});
   }
-  std::vector<double> first_turn(playing.size());  // time of an operation
+  std::vector<double> first_turn(playing.size());  // seconds per operation
   double limit = std::numeric_limits<double>::infinity();
   for (int turn = 0; turn < effort.bursts; ++turn) {
     for (std::size_t i = 0; i < playing.size(); ++i) {
@@ -106,7 +106,7 @@ std::vector<Row> run_case(const Case& what, const std::vector<std::unique_ptr<Co
   return rows;
 }
 
-// On the processors of rank r of n, and so the threads that its engines start.
+// Pins this thread, and the threads that its engines start later, to the processors of rank r of n.
 void pin(int rank, int ranks) {
   cpu_set_t mine;
   CPU_ZERO(&mine);
@@ -119,7 +119,7 @@ void pin(int rank, int ranks) {
   }
 }
 
-// Ranks as processes.
+// Runs ranks as processes.
 Json run_processes(const CollectivesSettings& settings, int ranks) {
   return spawn_for_json(ranks, [&](int rank) {
     pin(rank, ranks);
@@ -129,7 +129,7 @@ Json run_processes(const CollectivesSettings& settings, int ranks) {
   });
 }
 
-// Ranks as threads of this process, for plans over the channel between threads.
+// Runs ranks as threads of this process, for plans over the channel between threads.
 Json run_threads(const CollectivesSettings& settings, int ranks) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const ThreadMesh mesh(ranks);

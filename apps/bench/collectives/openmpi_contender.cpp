@@ -28,7 +28,7 @@ constexpr auto kAnswerTimeout = std::chrono::seconds(60);
 
 fs::path peer_program() { return program_beside("rondo-bench-openmpi"); }
 
-// The job under mpirun, from the side that commands it.
+// Controls the job under mpirun.
 class OpenMpiJob {
  public:
   explicit OpenMpiJob(int ranks) {
@@ -50,7 +50,7 @@ class OpenMpiJob {
     if (answer_ >= 0) close(answer_);
   }
 
-  // Gives every rank the command and returns rank 0's answer.
+  // Sends the command to every rank and returns rank 0's answer.
   std::string ask(const std::string& command) {
     const std::string line = command + "\n";
     for (const int fifo : commands_) {
@@ -76,7 +76,7 @@ class OpenMpiJob {
   }
 
  private:
-  // Opened for both directions, which does not wait for the other side.
+  // Opens for both directions, which does not block until the peer opens.
   int open_fifo(const std::string& name) {
     const fs::path path = fs::path(folder_.path()) / name;
     if (mkfifo(path.c_str(), 0600) != 0)
@@ -87,7 +87,7 @@ class OpenMpiJob {
   }
 
   void start(int ranks) {
-    // A folder of its own for mpirun's files too: two that start at once in /tmp make the same folder, and
+    // A folder for mpirun's files, too: two instances that start at once in /tmp create the same folder, and
     // one fails.
     std::vector<std::string> words = {"env",
                                       str("TMPDIR=", folder_.path()),
@@ -104,9 +104,9 @@ class OpenMpiJob {
     process_ = fork();
     if (process_ < 0) throw Error(str("cannot start mpirun: ", errno_text(errno)));
     if (process_ == 0) {
-      // Its own process group, so that all of it can be stopped; and it ends if this rank is killed.
+      // A separate process group, so that all of it can be stopped. It ends if this rank is killed.
       setpgid(0, 0);
-      // This rank is pinned; its children pin themselves, each to one of all processors.
+      // This rank is pinned. Its children pin themselves, each to one of all processors.
       cpu_set_t all;
       std::memset(&all, 0xff, sizeof(all));
       sched_setaffinity(0, sizeof(all), &all);

@@ -28,7 +28,7 @@ std::string microseconds(double us) {
   return out.str();
 }
 
-// The peers: the rows of other systems than rondo.
+// Calls `use` for the rows of other systems than rondo.
 template <class Use>
 void for_each_peer(const std::vector<Row>& rows, Use use) {
   for (const Row& row : rows) {
@@ -40,7 +40,7 @@ PeerRatio speedup(const Row& row, const Row& peer) {
   return peer_ratio({row.timing.p50_us, row.timing.min_us}, {peer.timing.p50_us, peer.timing.min_us});
 }
 
-// Returns 10^9 useful bytes a second.
+// Returns 10^9 useful bytes per second.
 double algorithm_bandwidth(const Row& row) {
   if (row.what.operation == "barrier" || row.timing.p50_us <= 0) return 0;
   return static_cast<double>(row.what.bytes.count) / row.timing.p50_us / 1e3;
@@ -67,7 +67,7 @@ Json to_json(const Row& row, const std::vector<Row>& same_case) {
       {"algbw_gbps", algorithm_bandwidth(row)},
       {"busbw_gbps", algorithm_bandwidth(row) * bus_factor(row.what.operation, row.ranks)},
       {"correct", row.correct},
-      // A plan was asked for by name; everything else picks its algorithm itself.
+      // Plans were requested by name; all others choose their algorithm themselves.
       {"chosen", row.labels.algorithm == "auto"},
       {"samples", row.timing.samples},
       {"longest_gap_us", row.gaps.longest_us},
@@ -106,11 +106,11 @@ std::string table_line(const std::vector<Row>& same_case) {
         << microseconds(row.timing.p50_us) + " / " + microseconds(row.timing.min_us) +
                (row.correct ? "" : " WRONG");
   }
-  // Of rondo's rows, both kinds of memory: "registered, ordinary".
+  // For rondo's rows, both kinds of memory: "registered, ordinary".
   for_each_peer(same_case, [&](const Row& peer) {
     std::vector<std::string> factors;
     for (const Row& row : same_case) {
-      // Of rondo's engine in the shortest call.
+      // Only rondo's engine in its shortest call.
       const bool counts = row.labels.system == "rondo" && row.labels.algorithm == "auto" &&
                           row.labels.codec == "none" && (row.labels.direct || !row.labels.registered);
       if (counts) factors.push_back(to_string(speedup(row, peer)));

@@ -13,8 +13,8 @@
 namespace rondo::bench {
 namespace {
 
-// All count with registered memory, in the shortest call there is: that is what tensors of libtorch's
-// allocator get.
+// Returns true for rows that compete: with registered memory and the shortest call, as for tensors of
+// libtorch's allocator.
 bool competes(const Json& row) {
   const auto& planned = collective::planned_operations();
   const auto is_operation = [&](OperationKind kind) { return row.at("operation") == name(kind); };
@@ -48,8 +48,9 @@ const Json& best_of(const std::vector<const Json*>& rows) {
   return **std::min_element(rows.begin(), rows.end(), [](auto* a, auto* b) { return p50(*a) < p50(*b); });
 }
 
-// Returns the figure of a row. On a busy machine medians tell who was disturbed more; an algorithm whose best
-// run was no faster than the engine's is not faster, so it counts as no less than the engine.
+// Returns the time that represents a row. On a busy machine medians depend on disturbances. An algorithm
+// whose fastest run was no faster than the engine's is not faster, so it counts as at least the engine's
+// time.
 double figure_of(const Json& row, const std::vector<const Json*>& competitors) {
   double figure = p50(row);
   for (const Json* other : competitors) {
@@ -65,8 +66,8 @@ collective::Choice choice_for(const Cell& cell, const collective::Chooser& choos
   return chooser.choose(collective::find_operation(operation), ranks, bytes);
 }
 
-// Returns the figures that the chooser can pick by, from rows of the JSON: rondo's engine and its plans, over
-// shared memory.
+// Returns the measurements for the chooser, from rows of the JSON: rondo's engine and its plans, over shared
+// memory.
 collective::Tuning tuning_from(const Json& rows) {
   collective::Tuning tuning{machine_name(), {}};
   for (const auto& [cell, competitors] : cells_of(rows)) {
@@ -79,8 +80,8 @@ collective::Tuning tuning_from(const Json& rows) {
   return tuning;
 }
 
-// Returns what two measurements of the same cells agree in: of the engine the better figure, of algorithms
-// the worse. One that is picked by it was faster twice.
+// Combines two measurements of the same cells: for the engine the smaller time, for algorithms the larger. An
+// algorithm that wins with these was faster twice.
 collective::Tuning confirmed(collective::Tuning first, const collective::Tuning& second) {
   for (collective::TuningCell& cell : first.cells) {
     for (const collective::TuningCell& again : second.cells) {
@@ -99,8 +100,8 @@ collective::Tuning confirmed(collective::Tuning first, const collective::Tuning&
   return first;
 }
 
-// Sets "chosen" (the chooser's pick), "best" (the shortest p50) and "ratio_to_best" in the rows that compete
-// with each other: those of tuning_from() of one operation, size and number of ranks.
+// Sets "chosen" (the chooser's choice), "best" (the shortest p50) and "ratio_to_best" in competing rows: rows
+// of tuning_from() with the same operation, size and number of ranks.
 void mark_choices(Json& rows, const collective::Chooser& chooser) {
   struct Pick {
     std::string chosen;
@@ -122,8 +123,8 @@ void mark_choices(Json& rows, const collective::Chooser& chooser) {
   }
 }
 
-// Returns one line an operation, size and number of ranks: the pick and its reason. Then how far the picks
-// are from the best.
+// Returns one line per operation, size and number of ranks with the choice and its reason, then the distance
+// of the choices from the best.
 std::string describe_choices(const Json& rows, const collective::Chooser& chooser) {
   std::ostringstream out;
   double worst = 1;
@@ -145,7 +146,7 @@ std::string describe_choices(const Json& rows, const collective::Chooser& choose
   return out.str();
 }
 
-// Returns the cells to measure again before anything but the engine is picked.
+// Returns the cells that must be measured again before an algorithm other than the engine is chosen.
 CollectivesSettings doubtful_part(const CollectivesSettings& settings, const collective::Tuning& tuning) {
   const collective::Chooser chooser(tuning, {});
   CollectivesSettings part = settings;
@@ -172,7 +173,7 @@ void choose(Json& rows, const CollectivesSettings& settings) {
     tuning = confirmed(std::move(tuning), tuning_from(measure_collectives(doubtful)));
   const collective::Chooser chooser(tuning, {});
   const auto path = collective::tuning_path();
-  // Kept at the end: the check's engine must not run by them yet.
+  // Stored only at the end: the engines of the check must not use the new tuning yet.
   if (settings.check_chooser) rows = measure_collectives(settings);
   mark_choices(rows, chooser);
   collective::write_tuning(path, tuning);

@@ -1,4 +1,4 @@
-// `rondo bench-dev codecs`: how fast one core encodes and decodes.
+// `rondo bench-dev codecs`: the rate at which one core encodes and decodes.
 #include <random>
 
 #include "apps/bench/commands.h"
@@ -27,7 +27,7 @@ Json measure_codec(const std::string& name, const CodecsFlags& flags) {
   for (float& value : values) value = normal(random);
   std::vector<float> residual(count), decoded(count);
   std::vector<std::byte> encoded(codec->encoded_bytes(count));
-  // 10^9 bytes of float32 a second, in the fastest run.
+  // Returns 10^9 bytes of float32 per second, in the fastest run.
   const auto speed = [&](const std::function<void()>& action) {
     double best = 0;
     for (int run = 0; run < flags.runs; ++run)

@@ -28,7 +28,7 @@ struct EmulatedWeightedUnit : torch::autograd::Function<EmulatedWeightedUnit> {
                             std::int64_t weight_ns) {
     context->saved_data["input"] = input_ns;
     context->saved_data["weight"] = weight_ns;
-    context->save_for_backward({values});  // as a layer does, whose weight's gradient needs it
+    context->save_for_backward({values});  // as in a layer, whose weight gradient needs the input
     std::this_thread::sleep_for(std::chrono::nanoseconds(forward_ns));
     return values + weight;
   }
@@ -37,7 +37,7 @@ struct EmulatedWeightedUnit : torch::autograd::Function<EmulatedWeightedUnit> {
     at::Tensor of_values, of_weight;
     if (context->needs_input_grad(0)) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(context->saved_data["input"].toInt()));
-      of_values = gradients[0].clone();  // as a layer's, a tensor of its own
+      of_values = gradients[0].clone();  // a separate tensor, as in a layer
     }
     if (context->needs_input_grad(1)) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(context->saved_data["weight"].toInt()));

@@ -1,4 +1,4 @@
-// `rondo bench-dev loader`: how fast samples are read, next to PyTorch's DataLoader.
+// `rondo bench-dev loader`: the rate of reading samples, compared with PyTorch's DataLoader.
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -30,10 +30,10 @@ struct LoaderFlags {
   bool peers = false;
 };
 
-// The fastest turn.
+// Rates of the fastest turn.
 struct LoaderRate {
   double samples_per_s = 0, bytes_per_s = 0;
-  std::string reader = {};  // of a peer: the library that opens and changes its images
+  std::string reader = {};  // for a peer: the library that decodes and transforms its images
 };
 class LoaderRates {
  public:
@@ -98,7 +98,7 @@ LoaderRate read_all_of(const std::shared_ptr<const Dataset>& data, std::int64_t 
   return rate;
 }
 
-// Letters, so that the file is text; as tokens, numbers below 2^15.
+// Returns random letters: valid text, and as tokens numbers below 2^15.
 std::string random_letters(std::size_t count) {
   RandomStream random(1);
   std::string bytes(count, '\0');

@@ -1,4 +1,4 @@
-// The `rondo-bench-dev` program: benchmarks for rondo's own development, which are not installed.
+// The `rondo-bench-dev` program: benchmarks for rondo's own development, not installed.
 #include "apps/bench/commands.h"
 
 int main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-// `rondo bench-dev memory-tracking`: a training step with tracked memory, next to one without.
+// `rondo bench-dev memory-tracking`: a training step with memory tracking, compared with one without.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <torch/types.h>
@@ -35,7 +35,7 @@ struct TrackingFlags {
   bool tracked = false;
 };
 
-// Waits for the next turn when one is over: a line with a number of steps, answered by their milliseconds.
+// Waits between turns for a line with a number of steps; answers with their milliseconds.
 class AnsweredTurns final : public Callback {
  public:
   std::string name() const override { return "turns"; }
@@ -98,7 +98,7 @@ std::vector<double> take_turn(ChildProcess& child, int steps) {
 }
 
 Json run_tracking(const TrackingFlags& flags, bool prints) {
-  // Indexed by whether memory is tracked.
+  // Indexed by whether memory tracking is on.
   std::array<std::unique_ptr<ChildProcess>, 2> children;
   for (const bool tracked : {false, true}) {
     children[tracked] = start_worker(flags, tracked);
@@ -106,7 +106,7 @@ Json run_tracking(const TrackingFlags& flags, bool prints) {
     take_turn(*children[tracked], flags.warm_up);
   }
   std::array<std::vector<double>, 2> step_ms;
-  std::vector<double> ratios;  // of each round
+  std::vector<double> ratios;  // by round
   for (int round = 0; round < flags.rounds; ++round) {
     std::array<double, 2> of_round{};
     for (const bool first : {false, true}) {

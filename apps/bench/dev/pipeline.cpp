@@ -1,5 +1,5 @@
-// `rondo bench-dev pipeline`: steps of pipelines next to their simulation, to PyTorch's, and between hosts to
-// ddp's.
+// `rondo bench-dev pipeline`: steps of pipelines compared with their simulation, with PyTorch's, and between
+// hosts with ddp's.
 #include <cstdio>
 #include <limits>
 
@@ -18,15 +18,15 @@ namespace {
 namespace fs = std::filesystem;
 using pipeline::ActionKind;
 
-constexpr int kEmulatedUnitsOfRank = 2;  // as many as zb_v and interleaved have stages
+constexpr int kEmulatedUnitsOfRank = 2;  // zb_v and interleaved have two stages
 
-// Goals of gpt-25m, and of emulated stages of equal times.
-constexpr double kMostIdle = 1.15;         // of the simulated bubble ...
-constexpr double kIdleAllowance = 0.01;    // ... and this part of the step
-constexpr double kOverPeer = 1.2;          // tokens a second, of PyTorch's
-constexpr double kZeroBubble = 0.35;       // idle time of zb_v, of that of 1f1b
-constexpr double kMostBetweenHosts = 1.1;  // a step, of computation and bubble
-// Tokens a second of ddp's between two hosts, by the link's bits a second.
+// Goals for gpt-25m, and for emulated stages of equal times.
+constexpr double kMostIdle = 1.15;         // times the simulated bubble ...
+constexpr double kIdleAllowance = 0.01;    // ... plus this share of the step
+constexpr double kOverPeer = 1.2;          // tokens per second, relative to PyTorch's
+constexpr double kZeroBubble = 0.35;       // idle time of zb_v, relative to 1f1b's
+constexpr double kMostBetweenHosts = 1.1;  // a step, relative to computation and bubble
+// Tokens per second relative to ddp's between two hosts, by the link's bits per second.
 constexpr std::pair<double, double> kOverDdp[] = {{1e9, 0.95}, {4e8, 1.3}};
 
 struct PipelineFlags {
@@ -44,17 +44,17 @@ struct PipelineFlags {
   bool is_emulated() const { return emulated_unit_ms > 0; }
 };
 
-// The schedule of one step on all ranks as it went, and as its simulation says it would have gone with the
-// times that each stage took in this step, messages taking none.
+// One step's schedule on all ranks as measured, and as simulated with the measured times of each stage and
+// free messages.
 struct Bubble {
-  double schedule_s = 0;                         // from the first computation to the end of the last
-  std::vector<double> idle_s = {};               // by rank: not computing
+  double schedule_s = 0;            // from the start of the first computation to the end of the last
+  std::vector<double> idle_s = {};  // by rank
   std::vector<pipeline::StageTimes> times = {};  // by stage: means over micro-batches
   std::vector<double> simulated_idle_s = {};     // by rank
 };
 
-// `ranks`: the computations of each rank, with the times of one clock. Throws Error where a rank did not
-// compute what its list says.
+// `ranks`: the computations of each rank, with times of a common clock. Throws Error if a rank's computations
+// differ from its schedule.
 Bubble bubble_of(const pipeline::Schedule& schedule, const std::vector<std::vector<pipeline::Slot>>& ranks) {
   Bubble bubble;
   bubble.times.assign(schedule.rank_of_stage.size(), {0, 0, 0, 0});
@@ -72,7 +72,7 @@ Bubble bubble_of(const pipeline::Schedule& schedule, const std::vector<std::vect
       const double elapsed = slot.end_s - slot.begin_s;
       busy += elapsed;
       pipeline::StageTimes& times = bubble.times[static_cast<std::size_t>(slot.action.stage)];
-      // A whole backward pass is not taken apart: the simulation adds the two.
+      // An unsplit backward pass has one time: the simulation adds both parts.
       (slot.action.kind == ActionKind::forward           ? times.forward_s
        : slot.action.kind == ActionKind::backward_weight ? times.backward_weight_s
                                                          : times.backward_input_s) += elapsed;
@@ -94,18 +94,18 @@ Bubble bubble_of(const pipeline::Schedule& schedule, const std::vector<std::vect
 // One system, and its counted steps.
 struct PipelineContestant {
   std::string system = {};    // rondo, pytorch
-  std::string schedule = {};  // of a pipeline; empty for ddp
+  std::string schedule = {};  // empty for ddp
   std::shared_ptr<Fleet> fleet = {};
-  std::vector<double> step_ms = {};  // of the slowest rank
+  std::vector<double> step_ms = {};  // on the slowest rank
   std::vector<Bubble> bubbles = {};  // rondo's pipelines, by step
   double last_loss = 0;
-  std::uint64_t peak_rss_bytes = 0;  // of the rank with the most
-  std::string matmul = "libtorch";   // kernels of its float32 matrix products
+  std::uint64_t peak_rss_bytes = 0;  // highest of any rank
+  std::string matmul = "libtorch";   // kernels for float32 matrix products
 
-  // "rondo 1f1b", "rondo ddp".
+  // Returns "rondo 1f1b" or "rondo ddp".
   std::string title() const { return system + " " + (schedule.empty() ? "ddp" : schedule); }
 
-  // Medians over the steps, in milliseconds, of a figure for each of `count` ranks or stages.
+  // Returns medians over the steps, in milliseconds, of a value for each of `count` ranks or stages.
   template <class Figure>
   std::vector<double> medians_ms(std::size_t count, Figure figure) const {
     std::vector<double> result;
@@ -126,8 +126,8 @@ struct PipelineContestant {
   }
 };
 
-// All ranks take so many steps and tell how they went; with `counts` all but the first one, whose caches are
-// cold, are added to the contestant's.
+// Makes all ranks take `steps` steps. With `counts` adds the results of all steps to the contestant's, except
+// the first of several, whose caches are cold.
 void take_steps(PipelineContestant& contestant, int micro_batches, int steps, bool counts) {
   const std::size_t ranks = contestant.fleet->workers.size();
   const std::vector<nlohmann::json> answers = contestant.fleet->ask(str("run ", steps), ranks);
@@ -135,7 +135,7 @@ void take_steps(PipelineContestant& contestant, int micro_batches, int steps, bo
     contestant.peak_rss_bytes =
         std::max(contestant.peak_rss_bytes, answer.at("peak_rss_bytes").get<std::uint64_t>());
     contestant.matmul = answer.value("matmul", contestant.matmul);
-    // Of PyTorch's ranks only that of the last stage knows it.
+    // In PyTorch only the last stage's rank has the loss.
     const double loss = answer.at("losses").back();
     if (loss != 0) contestant.last_loss = loss;
   }
@@ -162,7 +162,7 @@ void take_steps(PipelineContestant& contestant, int micro_batches, int steps, bo
   }
 }
 
-// The rows of one run: each contestant's, then ratios.
+// The rows of one run: each contestant's rows, then ratios.
 class PipelineRows {
  public:
   PipelineRows(const PipelineFlags& flags, const StepCase& training,
@@ -176,7 +176,7 @@ class PipelineRows {
       compare_to_simulation(contestant);
       compare_to_others(contestant);
     }
-    // Whatever the schedules: the result of taking the best of each system.
+    // Across schedules: the best of each system.
     const PipelineContestant *const ours = fastest_of("rondo"), *const peers = fastest_of("pytorch");
     if (ours != nullptr && peers != nullptr && ours->schedule != peers->schedule)
       compare_speed(*ours, *peers, kOverPeer);
@@ -227,7 +227,7 @@ class PipelineRows {
     rows_.push_back(ratio_row(ratio));
   }
 
-  // Compares the rank that stands still longest with the one that has to.
+  // Compares the longest idle time of a rank with the simulated one.
   void compare_to_simulation(const PipelineContestant& ours) {
     const double step = median(ours.step_ms);
     const double idle = ours.longest_idle_ms(), simulated = ours.longest_idle_ms(&Bubble::simulated_idle_s);
@@ -373,7 +373,7 @@ Json run_pipeline(PipelineFlags& flags, bool prints) {
     }
   };
   if (peers) {
-    // A schedule and its peer at a time: all together would need the memory of twenty models.
+    // One schedule and its peer at a time: all together would need the memory of twenty models.
     for (const std::string& schedule : flags.schedules)
       in_turns({starter.pipeline(schedule), starter.pytorch(schedule)});
   } else {

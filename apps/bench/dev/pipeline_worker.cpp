@@ -1,5 +1,5 @@
-// One rank of rondo in `rondo bench-dev pipeline`: answers "run N" with N steps, as the workers of `rondo
-// bench step` do, and tells what it computed when. bench/peers/pipeline.py is PyTorch's side.
+// One rank of rondo in `rondo bench-dev pipeline`. It answers "run N" with N steps, as the workers of `rondo
+// bench step` do, and reports its computations with times. bench/peers/pipeline.py is PyTorch's counterpart.
 #include <torch/nn.h>
 #include <torch/types.h>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kEmulatedWidth = 64;
 
 struct PipelineWorkerOptions : WorkerOptions {
-  std::string schedule;  // of strategy pipeline
+  std::string schedule;  // option of strategy pipeline
   int micro_batches = 1;
 };
 
@@ -70,7 +70,7 @@ class PipelineWorker {
       answer["losses"].push_back(totals.loss / static_cast<double>(totals.predictions));
       if (pipeline != nullptr) answer["slots"].push_back(describe_slots(pipeline->computed()));
     }
-    trained_->prepared().unshard();  // nothing is left for the turns of others
+    trained_->prepared().unshard();  // no work is left for other contestants' turns
     answer["peak_rss_bytes"] = peak_rss().count;
     answer["matmul"] = matmul_choice().fast ? "fast" : "libtorch";
     return answer;
@@ -88,7 +88,7 @@ class PipelineWorker {
     return emulated_model(layers);
   }
 
-  // The samples of this rank's replica: all replicas together have the same as one. Emulated samples take
+  // Returns this rank's samples: replicas together have as many as a single one. Emulated samples require
   // gradients, so that the first unit's backward pass takes as long as the others'.
   Batch next_batch() {
     const InputShard shard = strategy_->input_shard();

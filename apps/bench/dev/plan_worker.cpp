@@ -1,5 +1,5 @@
-// One rank of `bench/mesh_prediction.py --emulate`: plans of meshes next to training that follows them, on
-// emulated accelerators.
+// One rank of `bench/mesh_prediction.py --emulate`: plans of meshes compared with training that follows them,
+// on emulated accelerators.
 #include <torch/nn.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -32,9 +32,9 @@ constexpr std::size_t kUnsettledSteps = 3;
 
 struct PlanStudyOptions {
   std::vector<std::string> meshes;
-  double sample_ms = 1;  // of a unit's forward pass; each gradient takes as long
+  double sample_ms = 1;  // forward of a unit; each gradient takes as long
   int units = 8;
-  std::int64_t batch_size = 4;  // of each rank if all were along data
+  std::int64_t batch_size = 4;  // per rank, if all ranks were along data
   int steps = 12;
 };
 
@@ -99,7 +99,7 @@ class PlanStudy {
   struct Measured {
     double step_ms = 0;
     std::uint64_t peak_bytes = 0;
-    Json parts = Json::object();  // what this rank's peak consists of, by category
+    Json parts = Json::object();  // this rank's peak by category
   };
 
   Model make() const {

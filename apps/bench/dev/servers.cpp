@@ -1,4 +1,4 @@
-// `rondo bench-dev servers`: what a parameter server costs by itself, without models.
+// `rondo bench-dev servers`: the cost of a parameter server alone, without models.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct ServersFlags {
   double seconds = 2;
 };
 
-// A child process, killed at the end.
+// A child process, killed by the destructor.
 class Child {
  public:
   template <class Body>
@@ -51,7 +51,7 @@ class Child {
   pid_t pid_;
 };
 
-// A server process, and how to reach it.
+// A server process and its address.
 struct Bench {
   control::JobSecret secret = control::JobSecret::make();
   std::string address = str("127.0.0.1:", launch::find_free_port());
@@ -66,7 +66,7 @@ struct Bench {
   }
 };
 
-// Returns the bytes a second at which one core copies memory that no cache holds.
+// Returns the rate in bytes per second at which one core copies uncached memory.
 double copy_speed() {
   constexpr std::size_t kBytes = std::size_t{256} << 20;
   std::vector<char> from(kBytes, 1), to(kBytes, 2);
@@ -82,7 +82,7 @@ Json sparse_push(const ServersFlags& flags) {
   constexpr std::uint64_t kRows = 1'000'000, kRow = 64, kTouched = 1000;
   const Bench bench;
   server::Cluster worker(bench.options(0, 1), bench.secret, {{"table", kRows, kRow, true}});
-  // As in training every row has its page before the first push.
+  // Every row has its pages before the first push, as in training.
   worker.write_state(0, -1, std::vector<float>(kRows * kRow, 0.1F), 0, {});
   worker.open();
   std::mt19937_64 random(1);
@@ -142,7 +142,7 @@ Json steps_of_workers(int workers, bool light, double length) {
     for (const auto& worker : chief.figures().workers) result.push_back(static_cast<double>(worker.clock));
     return result;
   };
-  // The chief is the first worker. It looks at the others' clocks between two steps, at begin and end.
+  // The chief is the first worker. It reads the others' clocks between two steps, at the start and end.
   std::vector<double> before;
   std::vector<double> after;
   TimePoint begin;

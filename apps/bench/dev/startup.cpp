@@ -31,8 +31,8 @@ struct StartupFlags {
   std::string worker_report;
 };
 
-// Trains an MLP for one step in data parallelism, as a rank of whatever job this process belongs to, and
-// appends a line with the monotonic clock's nanoseconds to the file `report`.
+// Trains an MLP for one step in data parallelism, as a rank of the process's job, and appends a line with the
+// monotonic clock's nanoseconds to the file `report`.
 void train_first_step(const std::string& report) {
   const Context context = init();
   torch::manual_seed(1);
@@ -44,15 +44,15 @@ void train_first_step(const std::string& report) {
   optimizer.zero_grad();
   torch::nn::functional::cross_entropy(ddp.forward(model, input), target).backward();
   optimizer.step();
-  // One write a line, so that ranks do not mix.
+  // A single write per line, so that ranks' lines do not mix.
   OutputFile(report, OutputFile::Mode::append).write(str(monotonic_ns(), "\n"));
 }
 
-// A way to start ranks; the report file is appended to the command.
+// A way to start ranks; the report file's path is appended to the command.
 struct Launcher {
   std::string system;
   std::vector<std::string> command;
-  std::vector<double> seconds = {};  // one a run
+  std::vector<double> seconds = {};  // one per run
 };
 
 double time_first_step(const Launcher& launcher, int ranks, const fs::path& report) {

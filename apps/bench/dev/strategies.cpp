@@ -1,5 +1,5 @@
-// `rondo bench-dev strategies`: throughput, and loss against time, of strategies on up to eight workers whose
-// accelerators are emulated, so that two cores can show it.
+// `rondo bench-dev strategies`: throughput, and loss over time, of strategies on up to eight workers.
+// Accelerators are emulated, so that two cores suffice.
 #include <cstdio>
 #include <filesystem>
 
@@ -13,8 +13,8 @@
 namespace rondo::bench {
 namespace {
 
-constexpr int kSamples = 16;          // of a worker's step
-constexpr std::size_t kAverage = 20;  // steps whose mean loss counts
+constexpr int kSamples = 16;          // per worker and step
+constexpr std::size_t kAverage = 20;  // number of last steps to average the loss over
 
 struct StrategiesFlags {
   double seconds = 4;
@@ -26,13 +26,13 @@ struct StrategiesFlags {
 
 struct StudyCase {
   std::string study;
-  std::string name;  // for people
+  std::string name;  // display name
   std::string strategy;
   int workers = 1;
   int servers = 0;
   std::vector<std::string> options = {};
   double slow_by = 1;
-  bool joint_steps = true;  // a step is on all workers' samples: the rate grows with them
+  bool joint_steps = true;  // a step uses all workers' samples: the rate grows with their number
 };
 
 std::vector<StudyCase> cases_of(const StrategiesFlags& flags) {
@@ -64,7 +64,7 @@ std::vector<StudyCase> cases_of(const StrategiesFlags& flags) {
   return cases;
 }
 
-// Returns what each worker wrote, by number.
+// Returns each worker's output, by number.
 std::vector<Json> run_study(const StudyCase& study, const StrategiesFlags& flags) {
   const auto scratch = make_scratch();
   std::vector<std::string> command = {program_beside("rondo"), "run"};
@@ -108,7 +108,7 @@ Json first_below(const std::vector<std::pair<double, double>>& curve, double los
 
 Json run_strategies(const StrategiesFlags& flags, bool prints) {
   Json rows = Json::array();
-  double target = 0;  // reached by one worker
+  double target = 0;  // loss reached by one worker
   for (const StudyCase& study : cases_of(flags)) {
     const std::vector<Json> workers = run_study(study, flags);
     const auto curve = curve_of(workers.front());

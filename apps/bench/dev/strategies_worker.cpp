@@ -1,5 +1,5 @@
 // One process of `rondo bench-dev strategies`: a rank, a worker or a server, as the launcher says. Trains for
-// a time and writes what it saw of each step to a file of its own.
+// a given time and writes the results of each step to a file of its own.
 #include <torch/nn.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
@@ -31,15 +31,15 @@ constexpr std::int64_t kInputs = 64;
 struct StudyWorkerOptions {
   std::string strategy = "ddp";
   std::vector<std::string> options;  // NAME=VALUE
-  bool embedding = false;            // the model that computes, in place of the emulated one
+  bool embedding = false;            // the computing model instead of the emulated one
   double seconds = 3;
   double unit_ms = 4;  // forward of a unit; each gradient takes as long
-  double slow_by = 1;  // times longer units of the last worker
+  double slow_by = 1;  // slowdown of the last worker's units
   double learning_rate = 0.05;
-  std::string results;  // a directory
+  std::string results;  // path of a directory
 };
 
-// Draws of points around ten centres, with noise: a loss that goes on falling for some hundred steps.
+// Noisy random points around ten centres: the loss falls for several hundred steps.
 struct Points {
   Points() : generator(at::make_generator<at::CPUGeneratorImpl>(1)) {
     centres = at::randn({kClasses, kInputs}, generator, at::kFloat) * 0.35;
@@ -78,7 +78,7 @@ Model make_emulated_model(const EmulatedTimes& times) {
           }};
 }
 
-constexpr std::int64_t kWords = 40'000;  // of 64 numbers: 10 MB
+constexpr std::int64_t kWords = 40'000;  // words of 64 numbers each: 10 MB
 constexpr std::int64_t kWordsOfSample = 20;
 
 Model make_embedding_model() {
@@ -131,7 +131,7 @@ int run_study_worker(const StudyWorkerOptions& options) {
   nlohmann::json rows = nlohmann::json::array();
   TimePoint begin = Clock::now();
   for (std::int64_t step = 0;; ++step) {
-    // The first step meets the servers and lays out what is kept.
+    // The first step connects to the servers and allocates state.
     if (step == 1) begin = Clock::now();
     const double elapsed = seconds(Clock::now() - begin);
     const StepResult result = training->train_step(

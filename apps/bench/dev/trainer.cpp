@@ -1,4 +1,4 @@
-// `rondo bench-dev trainer`: what a step of the Trainer costs over a loop written by hand.
+// `rondo bench-dev trainer`: the overhead of a Trainer's step over a hand-written loop.
 #include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -20,7 +20,7 @@
 #include "rondo/parallel/registry.h"
 #include "rondo/train/callbacks/metrics_log.h"
 #include "rondo/train/callbacks/progress_display.h"
-#include "rondo/train/callbacks/tensor_board.h"
+#include "rondo/train/log_targets/tensorboard/tensor_board.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo::bench {
@@ -39,9 +39,9 @@ struct TrainerJob {
   std::string model;
   std::shared_ptr<const Dataset> data;
   std::int64_t batch = 1, steps = 1;
-  std::int64_t warm_up = 1;  // steps before those that count, at least a turn
-  // Steps before the other one's turn: several of short ones, so that each finds the caches as its own last
-  // step left them.
+  std::int64_t warm_up = 1;  // steps before the measured ones, at least one turn
+  // Steps per turn. Several for short steps, so that each finds the caches as its own previous step left
+  // them.
   std::int64_t turn = 1;
 };
 
@@ -58,7 +58,7 @@ TrainerJob mlp_job(std::int64_t steps) {
 
 TrainerJob gpt_job(const std::string& model, std::int64_t steps) {
   torch::manual_seed(1);
-  const std::int64_t length = model == "gpt-tiny" ? 64 : 128;  // gpt-tiny takes no longer texts
+  const std::int64_t length = model == "gpt-tiny" ? 64 : 128;  // longest text of gpt-tiny
   const at::Tensor tokens = torch::randint(256, {256, length + 1});
   return {model,
           std::make_shared<TensorDataset>(Tensors{tokens.narrow(1, 0, length).contiguous()},
@@ -69,8 +69,8 @@ TrainerJob gpt_job(const std::string& model, std::int64_t steps) {
           1};
 }
 
-// A loop as one writes it, that reads its loss. It has the Trainer's model and optimizer, since a step of the
-// same model elsewhere in memory may take tens of microseconds more or less.
+// A typical hand-written loop that reads its loss. It shares the Trainer's model and optimizer, since a step
+// of the same model at another address may differ by tens of microseconds.
 class HandLoop {
  public:
   HandLoop(const TrainerJob& job, const Model& model, torch::optim::Optimizer& optimizer)
@@ -100,8 +100,8 @@ class HandLoop {
   std::int64_t epoch_ = 0;
 };
 
-// Takes steps of the loop by hand after as many of the Trainer's, and times both, so that a disturbance of
-// the machine hits both. A turn of the Trainer is all between two turns by hand.
+// Alternates turns of the Trainer with turns of the hand-written loop, and times both, so that a disturbance
+// of the machine affects both. A Trainer's turn is everything between two turns by hand.
 class TurnsByHand final : public Callback {
  public:
   explicit TurnsByHand(const TrainerJob& job) : job_(job) {}
@@ -126,7 +126,7 @@ class TurnsByHand final : public Callback {
   };
 
  public:
-  // Microseconds of a step, in each turn: on the clock, and of the process on all cores.
+  // Microseconds per step in each turn: wall time, and CPU time of the process on all cores.
   struct Steps {
     std::vector<double> wall_us, cpu_us;
     void add(const Moment& begin, const Moment& end, std::int64_t steps) {
@@ -142,8 +142,8 @@ class TurnsByHand final : public Callback {
   Moment begin_;
 };
 
-// Trains by the Trainer, with the callbacks of `rondo train` (into `folder`) where that is given, and `last`
-// behind them.
+// Trains by the Trainer, with the callbacks of `rondo train` (into `folder`) if that is given, and `last`
+// after them.
 void train(const TrainerJob& job, const fs::path& folder, std::shared_ptr<Callback> last) {
   const Context context = init({.init_method = "alone"});
   const auto strategy = all_strategies().make("one_device", context);
@@ -161,7 +161,7 @@ void train(const TrainerJob& job, const fs::path& folder, std::shared_ptr<Callba
   trainer.fit(job.data, options);
 }
 
-// The measure of what the Trainer adds to a step by hand: its share of a long step, microseconds of a short
+// The unit of the Trainer's overhead over a step by hand: a share of a long step, microseconds of a short
 // one.
 struct Overhead {
   std::string unit;
@@ -194,7 +194,7 @@ Json measure_job(const TrainerJob& job, const Overhead& overhead) {
     };
     compare("a step", &TurnsByHand::Steps::wall_us,
             has_callbacks ? overhead.goal_with_callbacks : overhead.goal);
-    // The goal is about how long a step takes.
+    // The goal applies to the wall time.
     compare("processor time", &TurnsByHand::Steps::cpu_us, std::nullopt);
   }
   return rows;

@@ -13,7 +13,7 @@
 #include "rondo/base/arithmetic.h"
 #include "rondo/base/time.h"
 
-// The part that all benchmarks share: a subcommand with its flags, rows of results, ratios and tables.
+// Shared code of all benchmarks: a subcommand with its flags, rows of results, ratios and tables.
 namespace rondo::bench {
 
 using Json = nlohmann::ordered_json;
@@ -26,33 +26,33 @@ struct BenchmarkText {
 };
 
 // Adds a subcommand with `--json` and the defaults in its help. `declare` adds its flags. `run` measures and
-// returns the rows; its second argument tells whether it prints tables. Rows with `"correct": false` make the
+// returns the rows; its second argument says whether it prints tables. Rows with `"correct": false` make the
 // program fail after they have been written.
 template <class Options>
 Command add_benchmark(CLI::App& parent, const BenchmarkText& text,
                       const std::function<void(CLI::App&, Options&)>& declare,
                       const std::function<Json(Options&, bool prints)>& run);
 
-// A flag for the number of turns that every system has.
+// Adds a flag for the number of turns of each system.
 void add_turns_flag(CLI::App& app, const char* name, int& turns, const char* help);
 
-// Seconds that `action` takes.
+// Returns the seconds that `action` takes.
 double timed(const std::function<void()>& action);
 double fastest(const std::vector<double>& times);
-// The median and the minimum of `times`.
+// Returns the median and the minimum of `times`.
 RepeatedTime repeated(const std::vector<double>& times);
 
 // A comparison of two systems.
 struct Ratio {
-  std::string ratio;  // name of the figure
+  std::string ratio;  // name of the ratio
   std::string of;
   std::string to;
   double value = 0;
   std::optional<double> goal = {};
   bool higher_is_better = true;
-  std::optional<bool> of_minima = {};  // of speeds: whether minima are compared, see peer_ratio()
+  std::optional<bool> of_minima = {};  // for speeds: whether minima are compared, see peer_ratio()
 };
-// Returns the row {ratio, of, to, value, goal, better}, and `by` ("p50" or "min") of speeds.
+// Returns the row {ratio, of, to, value, goal, better}, and for speeds `by` ("p50" or "min").
 Json ratio_row(const Ratio& ratio);
 
 // A column of a table: the value under `key`, times `scale`.
@@ -63,8 +63,8 @@ struct Column {
   int decimals = 0;
   double scale = 1;
 };
-// Prints the rows that have the first column's key, then every ratio, its name in `ratio_width` columns, with
-// its goal and whether that is met, then the rule of ratios if one was of speeds.
+// Prints the rows that have the first column's key, then every ratio (its name in `ratio_width` columns) with
+// its goal and whether the goal is met, then the rule of ratios if one was of speeds.
 void print_table(const Json& rows, const std::vector<Column>& columns, int ratio_width = 4);
 void print_ratios(const Json& rows, int ratio_width);
 

@@ -39,7 +39,7 @@ void enter_namespace(int descriptor) {
     throw Error(str("cannot enter a network namespace: ", errno_text(errno)));
 }
 
-// Moves this process to a new namespace and returns its descriptor.
+// Moves this process to a new namespace and returns the namespace's descriptor.
 int make_namespace() {
   if (unshare(CLONE_NEWNET) != 0) {
     throw Error(str("cannot make a network namespace: ", errno_text(errno),
@@ -49,12 +49,12 @@ int make_namespace() {
 }
 
 void shape(const std::string& interface, const std::string& rate) {
-  // A bucket that holds less than some of the kernel's largest segments (64 KiB) makes TCP stall.
+  // With a bucket smaller than the kernel's largest segments (64 KiB) TCP stalls.
   must(str("tc qdisc add dev ", interface, " root tbf rate ", rate, " burst 1mb latency 100ms"));
 }
 
-// The kernel looks for routers and announces itself on a new interface, for seconds, and the bytes of a link
-// are counted: nothing but the job travels here.
+// Disables IPv6: the kernel sends router solicitations on a new interface for seconds, and a link's bytes are
+// counted, so only the job may send.
 void keep_quiet(const std::string& interface) {
   must(str("f=/proc/sys/net/ipv6/conf/", interface, "/disable_ipv6; test ! -w $f || echo 1 > $f"));
 }
@@ -68,7 +68,8 @@ void configure(int host, const std::string& rate) {
   shape(interface, rate);
 }
 
-// `name` in this process's namespace, its other end as the host's interface in the namespace of `descriptor`.
+// Creates a veth pair: `name` in this process's namespace, the other end as the host's interface in the
+// namespace of `descriptor`.
 void link_to(const std::string& name, int host, int descriptor) {
   must(str("ip link add ", name, " type veth peer name ", EmulatedHosts::interface(host), " netns /proc/",
            getpid(), "/fd/", descriptor));

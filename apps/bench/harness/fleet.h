@@ -19,28 +19,28 @@ namespace rondo::bench {
 
 // The training that all systems of a comparison run.
 struct StepCase {
-  std::string model;  // a name for make_model()
+  std::string model;  // for make_model()
   nlohmann::json config = {};
   std::string dtype;  // float32, or bfloat16 for autocast
   std::string optimizer;
   double learning_rate = 0;
-  double clip_norm = 0;              // L2 norm that gradients are scaled down to; 0: no clipping
+  double clip_norm = 0;              // L2 norm to clip gradients to; 0: no clipping
   std::int64_t batch_size = 0;       // samples per rank
-  std::string codec = "none";        // of ddp's gradients
+  std::string codec = "none";        // for ddp's gradients
   std::string mixed_precision = {};  // policy of sharded units, as MixedPrecisionPolicy's text
   std::string weights;               // safetensors file with the initial weights
-  std::uint64_t gradient_bytes = 0;  // of the whole model
-  bool tracks_memory = false;        // systems track what they allocate, which costs small models' steps time
+  std::uint64_t gradient_bytes = 0;  // gradients of the whole model
+  bool tracks_memory = false;        // systems track their allocations, which slows steps of small models
 
   bool is_gpt() const { return config.contains("context"); }
-  // Tokens or samples of one rank's batch.
+  // Returns the tokens or samples of one rank's batch.
   std::int64_t items() const {
     return is_gpt() ? batch_size * config.at("context").get<std::int64_t>() : batch_size;
   }
   const char* throughput() const { return is_gpt() ? "tokens_per_s" : "samples_per_s"; }
 };
 
-// The network between the ranks.
+// The emulated or real network between the ranks.
 struct Network {
   int hosts = 1;  // emulated; 1 is this machine itself
   std::string rate = {};
@@ -49,17 +49,17 @@ struct Network {
 
 // Adds --emulate-hosts and --rate.
 void add_network_flags(CLI::App& app, Network& network);
-// Sets bits_per_second. Throws UsageError for a rate that cannot be read, and where `ranks` do not divide
-// among the hosts.
+// Sets bits_per_second. Throws UsageError for an invalid rate, and if `ranks` is not a multiple of the hosts.
 void check_network(Network& network, int ranks);
 
-// The turns of systems that run one after the other, again and again.
+// Alternating turns of the systems.
 struct Turns {
   int warm_up = 2;  // steps before anything counts
   int rounds = 6;
-  int steps = 4;  // of each system in each round; the first of several is not counted
+  int steps = 4;  // per system and round; the first of several is not counted
 };
-// Adds --rounds, --steps and --warm-up. The result tells after parsing whether any of them was given.
+// Adds --rounds, --steps and --warm-up. The returned function says after parsing whether any of them was
+// given.
 std::function<bool()> add_turns_flags(CLI::App& app, Turns& turns, const std::string& note = {});
 
 // The processes of one system, by rank.
@@ -75,15 +75,15 @@ struct Fleet {
   nlohmann::json answer_of(std::size_t rank);
 };
 
-// The place where fleets run.
+// The hosts and processors of fleets.
 struct FleetPlace {
   int ranks = 2;
-  bool pinned = true;                    // each process to a processor of its own
+  bool pinned = true;                    // pin each process to a processor of its own
   const EmulatedHosts* hosts = nullptr;  // null: this machine itself
   std::filesystem::path scratch = {};    // for the rendezvous
 };
 
-// Starts the processes of one system with the flags of the case behind `command`, and waits until they are
+// Starts the processes of one system: `command` followed by the flags of the case. Waits until they are
 // ready. `name` is for messages and unique in the place.
 std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::string> command,
                                    std::map<std::string, std::string> environment, const StepCase& training,
@@ -92,7 +92,7 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
 // The flags that start_fleet() gives a worker.
 struct WorkerOptions {
   StepCase training;
-  std::string config;  // JSON of the model
+  std::string config;  // the model's configuration as JSON
   std::string strategy;
   std::string rendezvous;
   int rank = 0;
@@ -100,7 +100,7 @@ struct WorkerOptions {
 };
 void add_worker_flags(CLI::App& command, WorkerOptions& options);
 
-// Writes that the worker is ready, and answers commands until the input ends.
+// Prints that the worker is ready, and answers commands until the input ends.
 void answer_lines(const std::function<nlohmann::json(const std::string& command, int steps)>& answer);
 
 }  // namespace rondo::bench

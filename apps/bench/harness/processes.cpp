@@ -36,8 +36,7 @@ ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& com
     close(to_child[1]);
     throw Error(str("pipe: ", errno_text(errno)));
   }
-  // Everything that allocates is done before the fork: other threads of libtorch may hold the allocator's
-  // locks.
+  // All allocation happens before the fork: other threads of libtorch may hold the allocator's locks.
   std::vector<std::string> words = command;
   std::vector<std::string> variables = environment_with(environment);
   const std::vector<char*> arguments = exec_words(words);
@@ -79,7 +78,7 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::write_line(const std::string& text) {
   const std::string line = text + "\n";
-  // A child that is gone is reported by the read that follows, so SIGPIPE must not end this process.
+  // The next read reports a dead child, so SIGPIPE must not end this process.
   const auto previous = signal(SIGPIPE, SIG_IGN);
   const ssize_t written = write(input_, line.data(), line.size());
   signal(SIGPIPE, previous);
@@ -118,7 +117,7 @@ bool ChildProcess::answers_within(Duration wait) const {
 std::string ChildProcess::describe_end() {
   int status = 0;
   siginfo_t info{};
-  // Does not reap, so that the pid stays valid until the destructor.
+  // Does not reap the child, so that the pid stays valid until the destructor.
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0) return "is gone";
   status = info.si_status;
   if (info.si_code == CLD_EXITED && status == 127) return "could not be started (is the program there?)";
@@ -168,7 +167,7 @@ std::string python() {
 bool peers_take_part(bool wanted) {
   if (!wanted) return false;
   const std::string command = str("'", python(), "' -c 'import torch.distributed.run' >/dev/null 2>&1");
-  // Runs once, with a name that is ours or the user's own.
+  // Safe for a shell: the command has only rondo's own path or the user's.
   if (std::system(command.c_str()) == 0) return true;
   std::cerr << "without PyTorch: " << python()
             << " has no PyTorch: make setup installs it into .venv, RONDO_PYTHON names another Python\n";

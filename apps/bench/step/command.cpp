@@ -1,4 +1,4 @@
-// `rondo bench step`: training steps of rondo next to PyTorch's, in turns of short bursts.
+// `rondo bench step`: training steps of rondo compared with PyTorch's, in alternating short bursts.
 #include <torch/types.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ struct StepOptions {
   int ranks = 2;
   Network network = {.rate = "1gbit"};
   std::int64_t batch_size = 0;
-  std::int64_t experts = 0;  // in each block of a gpt
+  std::int64_t experts = 0;  // per block of a gpt
   std::string optimizer = "adamw";
   double learning_rate = 3e-4;
   double clip_norm = 0;
@@ -41,8 +41,8 @@ struct StepOptions {
   std::string keep_weights;
 };
 
-// Returns the strategies beside one_device, each once, under the registry's own names. Throws UsageError that
-// lists those that there are.
+// Returns the strategies besides one_device, each once, under the registry's names. Throws UsageError that
+// lists the known ones.
 std::vector<std::string> resolve_strategies(const std::vector<std::string>& given) {
   const StrategyRegistry registry = all_strategies();
   std::vector<std::string> names;
@@ -54,7 +54,7 @@ std::vector<std::string> resolve_strategies(const std::vector<std::string>& give
   return names;
 }
 
-// Refuses wrong flags before the run.
+// Rejects invalid flags before the run.
 void check(StepOptions& options) {
   Lineup& lineup = options.lineup;
   lineup.peers = lineup.peers || !lineup.peer_strategies.empty();
@@ -93,7 +93,7 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
   if (training.batch_size == 0) training.batch_size = training.is_gpt() ? 4 : 32;
   if (!options.keep_weights.empty()) fs::copy_file(training.weights, options.keep_weights);
   Turns turns = options.turns;
-  // Steps of a small model take well under a millisecond: more of them for the same time.
+  // Steps of a small model take much less than a millisecond: more of them in the same time.
   if (!options.turns_given() && !training.is_gpt()) turns = {.warm_up = 100, .rounds = 20, .steps = 100};
   std::optional<EmulatedHosts> hosts;
   if (options.network.hosts > 1) hosts.emplace(options.network.hosts, options.network.rate);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMemorySteps = 2;
 
-// Reads lines such as "RssAnon:    1234 kB" of a file below /proc/PROCESS.
+// Reads lines such as "RssAnon:    1234 kB" from a file below /proc/PROCESS.
 std::map<std::string, std::uint64_t> sizes_in(pid_t process, const char* name) {
   std::ifstream file(str("/proc/", process, "/", name));
   std::map<std::string, std::uint64_t> sizes;
@@ -24,7 +24,7 @@ std::map<std::string, std::uint64_t> sizes_in(pid_t process, const char* name) {
   return sizes;
 }
 
-// Looks at the process's memory now. Walks all its pages: milliseconds for a large one.
+// Samples the process's memory. The kernel walks all its pages: milliseconds for a large process.
 void sample_memory(pid_t process, RankSamples& samples) {
   auto status = sizes_in(process, "status"), rollup = sizes_in(process, "smaps_rollup");
   samples.peak_pss_bytes = std::max(samples.peak_pss_bytes, rollup["Pss"]);
@@ -32,14 +32,14 @@ void sample_memory(pid_t process, RankSamples& samples) {
       std::max(samples.peak_resident_bytes, status["RssAnon"] + status["RssFile"] + rollup["Pss_Shmem"]);
 }
 
-// Returns the bytes that left through `interface` of the network namespace in which `process` is, as the
-// kernel counts them (with headers); 0 when there is no such interface.
+// Returns the bytes sent through `interface` of the process's network namespace, as the kernel counts them
+// (with headers); 0 if there is no such interface.
 std::uint64_t bytes_sent(pid_t process, const std::string& interface) {
   std::ifstream file(str("/proc/", process, "/net/dev"));
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos || trim(line.substr(0, colon)) != interface) continue;
-    // Eight figures of what was received come first.
+    // The first eight numbers are about received data.
     std::istringstream figures(line.substr(colon + 1));
     std::uint64_t value = 0;
     for (int column = 0; column < 9; ++column) figures >> value;
@@ -48,7 +48,7 @@ std::uint64_t bytes_sent(pid_t process, const std::string& interface) {
   return 0;
 }
 
-// Returns the bytes that each host has sent so far; empty where ranks are not on emulated hosts.
+// Returns the bytes that each host has sent so far; empty if ranks are not on emulated hosts.
 std::vector<std::uint64_t> sent_by_host(const Contestant& contestant) {
   std::vector<std::uint64_t> sent(static_cast<std::size_t>(contestant.fleet->hosts));
   if (sent.size() < 2) return {};
@@ -86,7 +86,7 @@ void run_burst(Contestant& contestant, int steps, bool counts) {
   contestant.link_steps += steps;
 }
 
-// Looks at the processes again and again while they train: from outside, so in the same way for all systems.
+// Samples the processes' memory repeatedly while they train: from outside, hence alike for all systems.
 void watch_memory(Contestant& contestant) {
   contestant.fleet->tell(str("memory ", kMemorySteps), contestant.ranks);
   std::vector<bool> done(contestant.ranks, false);

@@ -24,7 +24,7 @@ class Starter {
   Starter(const Lineup& lineup, const StepCase& training, const FleetPlace& place)
       : lineup_(lineup), training_(training), place_(place) {}
 
-  // `policy` is empty where all policies are at their defaults or as the user has set them.
+  // `policy` is empty if all policies have their defaults or the user's values.
   void rondo(const std::string& strategy, const std::string& matmul, const SchedulePolicy& policy) {
     add(strategy, matmul, policy.name, policy.flags, {}, policy.name);
   }
@@ -51,7 +51,7 @@ class Starter {
   void add(const std::string& strategy, const std::string& matmul, const std::string& name,
            const ScheduleFlags& schedule, const std::string& plan, const std::string& policy) {
     const bool alone = strategy == "one_device";
-    // These have replicas in one process in place of processes.
+    // These strategies have replicas in one process instead of processes.
     const bool in_process =
         strategy == "mirrored" || strategy == "central_storage" || strategy == "data_parallel";
     const int replicas = in_process ? place_.ranks : 1;
@@ -114,7 +114,7 @@ std::vector<Contestant> start_contestants(const Lineup& lineup, const StepCase& 
                                           const FleetPlace& place) {
   Starter starter(lineup, training, place);
   starter.rondo("one_device", "libtorch", {});
-  // Next to it this shows how fast the default products are on this processor.
+  // Shows the speed of the default matrix products on this processor.
   if (lineup.matmul != "libtorch") starter.rondo("one_device", lineup.matmul, {});
   const std::vector<SchedulePolicy> policies = lineup.ablation
                                                    ? schedule_ablation(lineup.schedule)

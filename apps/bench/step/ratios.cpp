@@ -6,8 +6,8 @@
 namespace rondo::bench {
 namespace {
 
-// Least speed of one of rondo's strategies as a multiple of another contestant's, by title or by its
-// beginning. GPT of 25.5 M parameters, and the small MLP.
+// Minimum speed of a rondo strategy as a multiple of another contestant's, by title or prefix of a title. For
+// a GPT of 25.5 M parameters, and a small MLP.
 struct Promise {
   const char* of;
   const char* to;
@@ -29,15 +29,15 @@ constexpr Promise kPromises[] = {
     {"tensor", "pytorch tensor", false, 1.30, {}, {}},
     {"tensor", "rondo one_device, independent", false, 0.80, {}, {}},
 };
-// Most memory of ZeRO-3 as a multiple of FSDP2's.
+// Maximum memory of ZeRO-3 as a multiple of FSDP2's.
 constexpr double kMemoryGoal = 0.75;
-// Longest step between hosts as a multiple of max(compute, line rate).
+// Maximum step between hosts as a multiple of max(compute, line rate).
 const std::map<std::string, double> kBoundGoals = {{"ddp", 1.28}, {"zero3", 1.25}};
-// With rondo's own choice of matrix products: where the default ones are slow, and elsewhere.
+// Goals with rondo's own choice of matrix products: if the default ones are slow, and otherwise.
 constexpr double kWholeProductGoal = 2.0;
 constexpr double kNeverSlower = 1.0;
-constexpr double kSlowProducts = 1.2;  // the choice is this much faster, then the default is slow here
-// A policy wins when it is faster by more than the noise of two medians.
+constexpr double kSlowProducts = 1.2;  // from this speedup on the default products count as slow
+// A policy wins if its speedup exceeds the noise of two medians.
 constexpr double kWin = 1.01;
 
 class Ratios {
@@ -61,7 +61,7 @@ class Ratios {
 
  private:
   bool headline() const { return training_.model == "gpt-25m" && training_.dtype == "float32"; }
-  // PyTorch's counterpart; for a strategy that it does not have, all of its strategies.
+  // Returns true for PyTorch's counterpart; for a strategy without one, for all of PyTorch's strategies.
   static bool is_peer(const Contestant& ours, const Contestant& other) {
     const std::string expected = counterpart(ours.strategy);
     return other.system == "pytorch" && (expected.empty() || other.strategy == expected);
@@ -136,7 +136,7 @@ class Ratios {
          promised ? std::optional(goal->second) : std::nullopt, false});
   }
 
-  // To the same strategy with one policy less, which stands before it.
+  // Compares with the same strategy with one policy less, which is the previous contestant.
   void compare_policies(const Contestant& ours) {
     if (ours.policy == "fifo") return;
     const Contestant& without = *(&ours - 1);
@@ -186,7 +186,7 @@ void compare_dtypes(const Json& rows, Json& result) {
 
 void count_wins(const Json& rows, Json& result) {
   std::vector<std::string> policies;
-  std::map<std::string, std::pair<int, int>> wins;  // of how many
+  std::map<std::string, std::pair<int, int>> wins;  // wins and comparisons
   for (const Json& row : rows) {
     if (!row.contains("wins")) continue;
     const std::string policy = row["policy"].get<std::string>();

@@ -119,7 +119,7 @@ const Contestant* find(const std::vector<Contestant>& contestants, const std::st
 
 std::optional<double> line_rate_ms(const StepCase& training, const Network& network,
                                    const Contestant& contestant) {
-  // PyTorch's names and rondo's.
+  // Names of PyTorch and of rondo.
   static const std::map<std::string, int> passes = {
       {"ddp", 2}, {"zero1", 2}, {"zero2", 2}, {"hsdp", 2}, {"zero3_keep", 2}, {"zero3", 3}, {"fsdp2", 3}};
   const auto known = passes.find(contestant.strategy);

@@ -13,7 +13,7 @@
 namespace rondo::bench {
 namespace {
 
-void check_policy(const std::string&, const char*) {}  // by the flag itself
+void check_policy(const std::string&, const char*) {}  // the flag checks it itself
 
 void check_size(const std::string& text, const char* flag) { parse_bytes(text, flag); }
 
@@ -26,11 +26,11 @@ void check_units(const std::string& text, const char* flag) {
 
 struct ScheduleFlag {
   const char* flag;
-  const char* option;  // of strategies
+  const char* option;  // name of the strategies' option
   void (*check)(const std::string& text, const char* flag);
   const char* help;
 };
-// By ScheduleFlags::Field.
+// Indexed by ScheduleFlags::Field.
 constexpr ScheduleFlag kScheduleFlags[] = {
     {"--comm-schedule", "comm-schedule", check_policy, "scheduler: which block is sent first"},
     {"--block-size", "block-size", check_size, "scheduler: size of a block, such as 4MiB; 0 is whole units"},
@@ -81,7 +81,7 @@ std::vector<SchedulePolicy> schedule_ablation(ScheduleFlags flags) {
     policies.push_back({name, now});
   };
   switch_on("+priority", ScheduleFlags::schedule, "priority");
-  // ByteScheduler's block, and enough of them under way to keep a link busy.
+  // ByteScheduler's block size, and enough bytes in flight to keep a link busy.
   switch_on("+partitioning", ScheduleFlags::block_bytes, "4MiB");
   switch_on("+in_flight_limit", ScheduleFlags::in_flight_bytes, "16MiB");
   switch_on("+prefetch", ScheduleFlags::prefetch, "2");

@@ -1,6 +1,6 @@
-// One rank of rondo in `rondo bench step`. It builds its model, says {"ready": true}, and then answers each
+// One rank of rondo in `rondo bench step`. It builds its model, writes {"ready": true}, and then answers each
 // line "run N" or "memory N" on standard input with one line of JSON about N training steps.
-// bench/peers/step.py speaks the same protocol.
+// bench/peers/step.py has the same protocol.
 #include <torch/types.h>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -27,11 +27,11 @@ struct StepWorkerOptions : WorkerOptions {
   ScheduleFlags schedule;
   std::string plan;
   bool tracks_memory = false;
-  int joint_batch = 1;  // computes on the batches of so many ranks
-  int replicas = 1;     // of a strategy with several in a process
+  int joint_batch = 1;  // computes on the batches of this many ranks
+  int replicas = 1;     // for a strategy with several replicas per process
 };
 
-// Of what the benchmark was told, what this strategy has.
+// Returns the benchmark's options that this strategy has.
 OptionValues strategy_values(const StepWorkerOptions& options, const OptionTable& table) {
   OptionValues values = options.schedule.values();
   const auto add = [&](const char* option, const std::string& value) {
@@ -42,19 +42,19 @@ OptionValues strategy_values(const StepWorkerOptions& options, const OptionTable
   add("plan", options.plan);
   add("replicas", options.replicas > 1 ? str(options.replicas) : "");
   std::erase_if(values, [&](const auto& each) { return table.find(each.first) == nullptr; });
-  // A policy that a strategy lacks is refused: its figures would be those of float32.
+  // A strategy without mixed precision rejects the option: its results would be those of float32.
   if (options.strategy != "one_device") add("mixed-precision", options.training.mixed_precision);
   return values;
 }
 
-// Private pages, and shared memory in full where it is this process's own: never a peer's.
+// Returns private pages plus this process's own shared memory in full, without the peers'.
 Bytes own_memory() {
   const std::shared_ptr<SharedArena> arena = process_arena();
   const SharedArena::Usage usage = arena ? arena->usage() : SharedArena::Usage{};
   return private_memory() + Bytes{usage.used_bytes + usage.cached_bytes};
 }
 
-// Times in milliseconds since the first operation began.
+// Describes spans in milliseconds since the start of the first operation.
 nlohmann::json describe(const std::vector<TraceSpan>& spans) {
   nlohmann::json result = nlohmann::json::array();
   std::int64_t first = INT64_MAX;
@@ -101,7 +101,7 @@ class Worker {
                           {"step_ms", nlohmann::json::array()},
                           {"comm_ms", nlohmann::json::array()},
                           {"exposed_comm_ms", nlohmann::json::array()}};
-    // Made before: a rank whose batch takes longer would keep the others waiting in a step.
+    // Created before the steps: a rank with a slower batch would delay the others.
     std::vector<Batch> batches;
     for (int i = 0; i < steps; ++i) batches.push_back(next_batch());
     for (const Batch& batch : batches) {
@@ -115,19 +115,19 @@ class Worker {
       answer["exposed_comm_ms"].push_back(milliseconds(times.exposed));
     }
     answer["communication"] = describe(trained_->prepared().communication_spans());
-    // What the last step left for the next one is done before others take their turn.
+    // Completes deferred work before other contestants take their turn.
     trained_->prepared().unshard();
     answer["matmul"] = matmul_choice().fast ? "fast" : "libtorch";
     return answer;
   }
 
-  // Steps without a clock, in which memory is looked at where it may peak.
+  // Runs untimed steps, in which memory is sampled at possible peaks.
   nlohmann::json measure_memory(int steps) {
     replica_memory_tracker().reset_peak();
     for (int i = 0; i < steps; ++i) step(next_batch(), [this] { memory_.sample(); });
     return {{"peak_bytes", memory_.peak().count},
             {"peak_rss_bytes", peak_rss().count},
-            // Without tracking the tracker holds only what was charged by hand.
+            // Without tracking the tracker has only explicitly charged memory.
             {"peak_tensor_bytes", tracks_cpu_allocations() ? replica_memory_tracker().peak_total() : 0}};
   }
 
@@ -160,8 +160,8 @@ class Worker {
     return batch;
   }
 
-  // The mean loss over all ranks. `phase_ended` is called after the forward pass, the backward pass and the
-  // optimizer's step.
+  // Returns the mean loss over all ranks. Calls `phase_ended` after the forward pass, the backward pass and
+  // the optimizer's step.
   double step(const Batch& batch, const std::function<void()>& phase_ended) {
     StepSettings settings{.step = ++steps_done_, .clip_norm = training_.clip_norm};
     if (phase_ended) {
@@ -181,14 +181,14 @@ class Worker {
   MemoryMeter memory_{own_memory};
   const bool communicates_;
   int joint_batch_;
-  int first_batch_;        // of a rank's stream of batches
-  std::int64_t step_ = 0;  // whose batch was made last
+  int first_batch_;        // in a rank's stream of batches
+  std::int64_t step_ = 0;  // step of the last created batch
   std::int64_t steps_done_ = 0;
 };
 
 int run_worker(StepWorkerOptions& options) {
   if (options.tracks_memory) track_cpu_allocations();
-  begin_worker(options, options.replicas);  // a thread for each
+  begin_worker(options, options.replicas);  // one thread per replica
   Worker worker(options);
   answer_lines([&](const std::string& command, int steps) {
     return command == "memory" ? worker.measure_memory(steps) : worker.run(steps);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// What is trained. A layer that is a rondo::Unit can be sharded by itself.
+// The trained model. A layer that is a rondo::Unit can be sharded separately.
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(int64_t width) : linear(register_module("linear", torch::nn::Linear(width, width))) {}
   torch::Tensor forward(const torch::Tensor& x) { return x + torch::relu(linear(x)); }

@@ -1,4 +1,4 @@
-// @PROJECT@: a model of its own, trained on as many processes as it is started with.
+// @PROJECT@: trains its own model on as many processes as it is started with.
 //
 //   make train                                      two processes on this machine
 //   rondo run -n 2 build/train --strategy zero3     another strategy: rondo train --help lists their names
@@ -10,8 +10,8 @@
 #include <string>
 #include "net.h"
 
-// What it is trained on: which of eight numbers is the largest. Put your own tensors, or a rondo::Dataset,
-// here.
+// Returns the training data; the task is to find the largest of eight numbers. Replace it with your own
+// tensors or a rondo::Dataset.
 std::shared_ptr<rondo::Dataset> samples(int64_t count, uint64_t seed) {
   torch::manual_seed(seed);
   const torch::Tensor inputs = torch::randn({count, 8});
@@ -29,7 +29,7 @@ void train(const std::string& strategy_name) {
   const auto result = trainer.fit(
       samples(4096, 1),
       {.epochs = 4,
-       .batch_size = 32,  // of each process
+       .batch_size = 32,  // per process
        .validation = samples(1024, 2),
        .callbacks = {std::make_shared<rondo::ProgressDisplay>(rondo::ProgressDisplay::Options())}});
   trainer.save("checkpoints", /*keep=*/2);

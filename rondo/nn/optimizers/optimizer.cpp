@@ -9,8 +9,8 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/nn/optimizer_fields.h"
 #include "rondo/nn/optimizers/fused_adam.h"
+#include "rondo/nn/optimizers/optimizer_fields.h"
 
 namespace rondo {
 namespace {

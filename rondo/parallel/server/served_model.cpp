@@ -12,7 +12,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/optimizer_fields.h"
 
 namespace rondo {
 namespace {

@@ -11,7 +11,7 @@
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/gradient_norm.h"
-#include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/optimizer_fields.h"
 #include "rondo/strategy/clip_shards.h"
 
 namespace rondo {

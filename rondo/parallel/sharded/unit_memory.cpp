@@ -15,7 +15,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/file_memory.h"
-#include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/optimizer_fields.h"
 
 namespace rondo {
 namespace {

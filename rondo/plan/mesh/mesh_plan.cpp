@@ -11,9 +11,9 @@
 namespace rondo::plan {
 namespace {
 
-// More micro-batches than so many times the ranks of a pipeline shorten its bubble by little.
+// Limit on micro-batches per rank of a pipeline. More shorten the bubble only a little.
 constexpr int kMostMicroBatchesARank = 8;
-// Of a mesh's share of the time, for a plan along data; a candidate gets at least this much.
+// Smallest time limit of one candidate along data.
 constexpr auto kLeastTime = std::chrono::milliseconds(200);
 
 std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
@@ -33,7 +33,7 @@ class MeshPlanner {
   MeshPlan run() {
     MeshPlan plan;
     plan.candidates = candidates();
-    // What may be fastest first: the others are then often not worth a look.
+    // Most promising first: many of the others can then be skipped.
     std::stable_sort(
         plan.candidates.begin(), plan.candidates.end(),
         [](const MeshCandidate& a, const MeshCandidate& b) { return a.lower_bound_s < b.lower_bound_s; });
@@ -65,7 +65,7 @@ class MeshPlanner {
       });
     });
   }
-  // Tensor in any case: of a profile without such parts the candidates say so.
+  // Tensor is always tried; without such parts in the profile its candidates say so.
   std::vector<std::string> dividing() const {
     std::vector<std::string> dimensions = {"tensor"};
     for (const char* dimension : {"context", "expert"}) {
@@ -90,7 +90,7 @@ class MeshPlanner {
     return all;
   }
 
-  // Of a mesh: each shard group, or each schedule with each number of micro-batches.
+  // Adds the candidates of a mesh: each shard group, or each schedule with each number of micro-batches.
   void add_candidates(const Mesh& mesh, std::vector<MeshCandidate>& all) const {
     MeshCandidate candidate;
     candidate.mesh = mesh;
@@ -123,7 +123,7 @@ class MeshPlanner {
     const cost::Profile part = part_of(candidate);
     const bool is_along_data = size_along(candidate.mesh, "data") == step_.ranks;
     for (int group = data; group >= std::min(2, data); --group) {
-      // Where something divides layers training shards along all ranks with the same parameters.
+      // If a dimension divides layers, training shards along all ranks with the same parameters.
       const bool is_asked = step_.shard_group == 0 ? group == data || (is_along_data && data % group == 0)
                                                    : group == step_.shard_group && data % group == 0;
       if (!is_asked) continue;
@@ -140,8 +140,8 @@ class MeshPlanner {
     const int ranks = size_along(candidate.mesh, "pipeline");
     const auto layers = simulate::layers_of(profile_).size();
     for (const std::string& schedule : pipeline::schedule_names()) {
-      if (schedule == "gpipe") continue;  // 1f1b is as fast and keeps less
-      // Experts' backward passes are not cut in two.
+      if (schedule == "gpipe") continue;  // 1f1b is as fast and needs less memory
+      // The backward of experts cannot be split.
       if (simulate::splits_backward(schedule) && is_divided_along("expert")) continue;
       const auto stages =
           static_cast<std::size_t>(ranks) * static_cast<std::size_t>(pipeline::stages_per_rank(schedule));
@@ -160,7 +160,7 @@ class MeshPlanner {
                            " stages of at least one layer each"));
   }
 
-  // Numbers of equal micro-batches that fill the pipeline, as far as the batch has so many samples.
+  // Returns numbers of equal micro-batches that fill the pipeline, limited by the samples of the batch.
   static std::vector<int> cuts_of(std::uint64_t batch, int ranks) {
     std::vector<int> cuts;
     const auto least = std::min<std::uint64_t>(batch, static_cast<std::uint64_t>(ranks));
@@ -209,7 +209,7 @@ class MeshPlanner {
     step.shard_group = candidate.shard_group;
     auto plan = std::make_shared<DataPlan>();
     cost::Profile part = part_of(candidate);
-    // Ranks write into each other's shards only where all of them share one copy.
+    // Ranks write into each other's shards only if all of them share one copy.
     if (candidate.shard_group < step.ranks) part.link.parameters_in_place = false;
     part.base_bytes += simulate::engine_bytes_of_groups(profile_, shape_of(candidate));
     if (candidate.shard_group < step.ranks) {
@@ -219,7 +219,7 @@ class MeshPlanner {
     plan->model = cost::make_step_model(std::move(part), step);
     PlannerOptions options = options_;
     options.progress = nullptr;
-    // Plans along data are what takes the time; of what is left each gets a fair part of twice.
+    // Plans along data take most of the time. Each gets twice its fair share of the remaining time.
     options.time_limit =
         std::max<Duration>(kLeastTime, 2 * deadline_.remaining() / static_cast<int>(left + 1));
     plan->answer = make_plan(plan->model, options);

@@ -37,7 +37,7 @@ Json candidates_to_json(const MeshPlan& plan) {
   return candidates;
 }
 
-// By rank of the pipeline the numbers of its layers.
+// Returns the layers' indices by rank of the pipeline.
 std::vector<std::vector<std::size_t>> layers_of_ranks(const PipelinePlan& plan, std::size_t layers) {
   const pipeline::Schedule& schedule = plan.forecast.schedule;
   std::vector<std::vector<std::size_t>> result(static_cast<std::size_t>(schedule.ranks));
@@ -76,7 +76,7 @@ Json pipeline_to_json(const MeshCandidate& candidate) {
           {"ranks", std::move(ranks)}};
 }
 
-// A unit does what the rank of its first layer does; it is checkpointed where one of its layers is.
+// A unit has the strategy of its first layer's rank; it is checkpointed if any of its layers is.
 Json pipeline_units(const cost::Profile& profile, const MeshCandidate& candidate) {
   const PipelinePlan& plan = *candidate.pipeline;
   const auto layers = layers_of_ranks(plan, candidate.layers.size());
@@ -105,11 +105,11 @@ Json pipeline_units(const cost::Profile& profile, const MeshCandidate& candidate
   return units;
 }
 
-// A pipeline cuts every pass into micro-batches of its own.
+// A pipeline splits every pass into micro-batches of its own.
 Json notes_of_pipeline(const cost::Profile& profile, const cost::StepOptions& step,
                        const MeshCandidate& best) {
   Json notes = Json::array();
-  // Replicas alone have what the overhead is made of.
+  // The overhead only exists with replicas.
   if (mesh_shape(best.mesh, best.batch_size, step.micro_batches).copies() == 1) return notes;
   const int micro_batches = step.micro_batches * best.pipeline->choice.micro_batches;
   if (const auto note = cost::overhead_note(profile, micro_batches)) notes.push_back(*note);

@@ -15,11 +15,11 @@ namespace rondo::plan {
 
 namespace {
 
-// Layers that save the same bytes, cheapest first: of these a search takes the first few.
+// Layers that save the same bytes, cheapest first. The search takes the first k of each class.
 struct RecomputeClass {
   std::uint64_t saved_bytes = 0;
   std::vector<std::size_t> layers;
-  std::vector<double> seconds;  // of the first k
+  std::vector<double> seconds;  // seconds of the first k layers, by k
 };
 
 class CheapestSearch {
@@ -39,7 +39,8 @@ class CheapestSearch {
   }
 
  private:
-  // No way to save the rest with classes from `from` on is cheaper: bytes at the price of the cheapest one.
+  // Returns a lower bound of the cost of saving `need` bytes with the classes from `from` on, at their best
+  // price per byte.
   double least(std::size_t from, std::uint64_t need) const {
     double price = std::numeric_limits<double>::infinity();
     for (std::size_t i = from; i < classes_.size(); ++i)
@@ -66,7 +67,7 @@ class CheapestSearch {
     taken_[at] = 0;
   }
 
-  // Far beyond what models of a few kinds of layers take.
+  // Limit on visited nodes; far more than models with a few kinds of layers need.
   static constexpr int kMostLooked = 200'000;
 
   std::vector<RecomputeClass> classes_;
@@ -110,16 +111,16 @@ using simulate::LayerCost;
 using simulate::StateCost;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Above so many stages moving cuts one by one takes longer than it gains.
+// Largest number of stages whose cuts are moved one by one; beyond it moving takes longer than it gains.
 constexpr int kMostMovedStages = 32;
-// Where stages can be cut in so few ways, all are tried.
+// Largest number of ways to cut that are all tried.
 constexpr double kFewCuts = 60;
-// Of more layers not every other one is tried in the place of one.
+// Largest number of layers for which recomputation is exchanged between layers.
 constexpr std::size_t kMostTried = 16;
 
 std::size_t place(int number) { return static_cast<std::size_t>(number); }
 
-// What a stage takes at its best, and the memory for that.
+// Best time of a stage, and its memory.
 struct StageBest {
   double seconds = kNever;
   std::uint64_t bytes = 0;
@@ -128,7 +129,7 @@ struct StageBest {
   }
 };
 
-// Layers as the dynamic program adds them to a stage, from the last one to the first.
+// Sums of a stage's layers; the dynamic program adds layers from the last to the first.
 struct StageSums {
   StateCost state;
   double passes_s = 0, recompute_s = 0;
@@ -154,8 +155,8 @@ class PipelinePlanner {
   }
 
   PipelinePlan run(const Wait& wait) {
-    // What the dynamic program takes a stage to need is a little off: where its cuts do not fit, those that
-    // need least may.
+    // The dynamic program estimates the memory of stages. If the plan of its cuts does not fit, the cuts with
+    // the least memory may.
     const std::vector<int> fast = best_cuts(/*within_limit=*/true);
     PipelinePlan best = assigned(fast.empty() ? best_cuts(/*within_limit=*/false) : fast);
     if (!fast.empty() && !fits(best)) {
@@ -186,13 +187,13 @@ class PipelinePlanner {
 
  private:
   bool has_few_cuts() const {
-    double ways = 1;  // to choose where the stages but the first begin
+    double ways = 1;  // number of ways to choose the first layers of all stages except the first
     for (std::size_t i = 1; i < place(schedule_.stages()); ++i)
       ways *= static_cast<double>(layers_.size() - i) / static_cast<double>(i);
     return ways <= kFewCuts;
   }
 
-  // Adds stages to those that begin with `first` in every way.
+  // Extends the stages that begin with `first` in every way.
   void try_all_cuts(const std::vector<int>& first, PipelinePlan& best, const Wait& wait) const {
     if (has_ended(wait)) return;
     if (first.size() == place(schedule_.stages())) {
@@ -215,7 +216,8 @@ class PipelinePlanner {
     return a.forecast.step_s < b.forecast.step_s * (1 - 1e-9);
   }
   int count() const { return costs_.shape().passes * choice_.micro_batches; }
-  // Along data; with one rank there all are the same, and with spread experts there is one.
+  // Returns the strategies to try along data: one if data has one rank or experts are spread, as all are
+  // equal then.
   std::span<const cost::Strategy> strategies() const {
     return std::span(kStageStrategies)
         .first(costs_.shape().copies() > 1 && costs_.shape().expert == 1 ? std::size(kStageStrategies) : 1);
@@ -236,8 +238,8 @@ class PipelinePlanner {
     if (saved > 0) sums.recompute_s += own.forward_s;
   }
 
-  // Of the layers in `sums` as that stage, where `input` bytes come from the one before. Recomputing some of
-  // the layers is taken to cost in proportion to what it saves.
+  // Returns the best of the layers in `sums` as a stage that receives `input` bytes. The cost of recomputing
+  // some of the layers is assumed to be proportional to the bytes that it saves.
   StageBest best_of(int stage, const StageSums& sums, std::uint64_t input, bool within_limit) const {
     const auto held = static_cast<std::uint64_t>(alive_[place(stage)]);
     const int ranks = costs_.shape().copies(), per_rank = schedule_.stages() / schedule_.ranks;
@@ -251,7 +253,7 @@ class PipelinePlanner {
       const std::uint64_t savable = held * sums.savable;
       const std::uint64_t behind = sums.state.bytes_behind_passes(strategy, ranks, costs_.in_place());
       if (!within_limit) {
-        // What needs least memory is what is looked for.
+        // Without a limit the result with the least memory is the best.
         const std::uint64_t least = std::max(whole - savable, behind);
         if (static_cast<double>(least) < best.seconds) best = {static_cast<double>(least), least};
         continue;
@@ -267,8 +269,8 @@ class PipelinePlanner {
     return best;
   }
 
-  // The cuts whose slowest stage is fastest (or needs least, without a limit), exactly; none where no cuts
-  // fit.
+  // Returns the cuts that minimize the time of the slowest stage (without a limit: the largest memory),
+  // exactly. Empty if no cuts fit.
   std::vector<int> best_cuts(bool within_limit) const {
     const std::size_t count = layers_.size(), stages = place(schedule_.stages());
     std::vector<std::vector<StageBest>> best(stages + 1, std::vector<StageBest>(count + 1));
@@ -300,7 +302,7 @@ class PipelinePlanner {
     return first;
   }
 
-  // For these cuts each rank's fastest strategy and recomputation within the limit.
+  // Returns the plan for these cuts, with each rank's fastest strategy and recomputation within the limit.
   PipelinePlan assigned(std::vector<int> first) const {
     PipelinePlan plan{choice_, {}};
     plan.choice.first = std::move(first);
@@ -337,7 +339,7 @@ class PipelinePlanner {
       double seconds =
           costs_.communication_s(state, strategy) + state.update_s(strategy, costs_.shape().copies());
       std::uint64_t peak = costs_.rank_peak(tried, schedule_, rank);
-      // What is recomputed needs some memory itself, so that a second or third look may be necessary.
+      // Recomputation needs some memory itself, so one pass may not suffice.
       const std::size_t savable =
           cheapest_recomputation(again, std::numeric_limits<std::uint64_t>::max()).size();
       std::size_t taken = 0;
@@ -368,8 +370,8 @@ class PipelinePlanner {
     }
   }
 
-  // Takes recomputation back where the rank fits without it, the dearest first, and gives it to a cheaper
-  // layer instead where that fits. Savings are proportions: when most is alive differs. The seconds saved.
+  // Removes recomputation where the rank fits without it, the most expensive layer first, or moves it to a
+  // cheaper layer that suffices. This corrects the estimated savings. Returns the seconds saved.
   double spare(simulate::PipelineChoice& choice, int rank, const std::vector<std::size_t>& own,
                const std::vector<Recomputation>& again) const {
     std::vector<std::size_t> by_seconds(own.size());

@@ -25,7 +25,7 @@ Formulation::Formulation(const cost::StepModel& model, std::uint64_t memory_limi
     : model_(model),
       objective_(objective),
       with_allocation_(with_allocation && model.options.buffers == cost::Buffers::unit) {
-  // Compute alone is 1000 units of time, the limit one of memory: solvers like numbers near one.
+  // Compute alone is 1000 units of time and the limit is one unit of memory: solvers prefer numbers near one.
   time_unit_ = std::max(model.least_compute_s(), 1e-9) / 1000;
   byte_unit_ = static_cast<double>(std::max<std::uint64_t>(memory_limit, 1));
   program_.name = "rondo plan";
@@ -69,13 +69,14 @@ void Formulation::add_choices() {
   }
 }
 
-// e[t]: how long compute stands still between slot t and the next.
+// e[t]: the stall of compute between slot t and the next.
 void Formulation::add_stalls() {
   for (int slot = 0; slot < model_.slots.end(); ++slot)
     stall_columns_.push_back(program_.add_column({str("stall[", slot, "]"), 1, 0, kUnbounded, false}));
 }
 
-// What has no buffer whose size depends on the schedule is pooled: only its amounts and deadlines count.
+// Jobs without a buffer whose size depends on the schedule are pooled: only their amounts and deadlines
+// count.
 bool Formulation::is_pooled(const Job& job) const {
   return job.kind == JobKind::gather_updated || job.kind == JobKind::all_reduce;
 }
@@ -121,8 +122,8 @@ void Formulation::add_once_rows() {
   }
 }
 
-// The optimizer stands between the last reduction and the next step's first gather, so this holds for every
-// schedule; the rows say it for whoever reads the model.
+// Redundant rows: the optimizer stands between the last reduction and the next step's first gather, so every
+// schedule satisfies them. They document this in the model.
 void Formulation::add_reduce_before_gather_rows() {
   for (std::size_t g = 0; g < model_.jobs.size(); ++g) {
     const Job& gather = model_.jobs[g];
@@ -141,16 +142,17 @@ void Formulation::add_reduce_before_gather_rows() {
   }
 }
 
-// Jobs without a buffer of their own share one column a slot. Gathers of updated parameters are all there
-// from the start, so only the sum due by each slot counts; gradients of ddp and zero1 all have the same
-// deadline, so only the sum that exists by each slot does.
+// Jobs without a buffer of their own share one column per slot. Gathers of updated parameters are all ready
+// at the start, so only the total due by each slot counts. Gradients of ddp and zero1 have one common
+// deadline, so only the total computed by each slot counts.
 void Formulation::add_pooled(bool gathers) {
   std::vector<int>& columns = gathers ? pooled_gather_columns_ : pooled_reduce_columns_;
   const std::string what = gathers ? "gather_updated" : "all_reduce";
   for (int slot = 0; slot <= model_.slots.epilogue(); ++slot)
     columns.push_back(program_.add_column({str("pool[", what, ",", slot, "]"), 0, 0, kUnbounded, false}));
   Row total{str("communicated_once[", what, ",all]"), 0, 0, {}};
-  std::vector<std::vector<Entry>> at(index(model_.slots.count()));  // due before, or there from, a slot
+  // Amounts due before, or ready from, a slot.
+  std::vector<std::vector<Entry>> at(index(model_.slots.count()));
   for (std::size_t j = 0; j < model_.jobs.size(); ++j) {
     const Job& job = model_.jobs[j];
     if (job.blocks == 0 || (job.kind == JobKind::gather_updated) != gathers) continue;
@@ -174,8 +176,8 @@ void Formulation::add_pooled(bool gathers) {
   }
 }
 
-// In slot 0 only updated parameters travel beside the update; what else the link carries there, it carries
-// while compute stands still.
+// Only updated parameters can overlap the update in slot 0. The link carries all other jobs of slot 0 while
+// compute stalls.
 void Formulation::add_behind_update_row() {
   Row row{"behind_update",
           -kUnbounded,
@@ -233,7 +235,7 @@ std::vector<Entry> Formulation::launched_by(int job, int slot, double factor) co
   return entries;
 }
 
-// By its variable of add_allocation_rows() if it has one, else by the byte.
+// Returns memory by the job's variable of add_allocation_rows() if it has one, else by the byte.
 std::vector<Entry> Formulation::memory_entries(int job, int slot, int launched_until, double factor) const {
   if (with_allocation_) {
     for (const Variable& v : taken_columns_[index(job)]) {
@@ -243,7 +245,7 @@ std::vector<Entry> Formulation::memory_entries(int job, int slot, int launched_u
   return launched_by(job, launched_until, factor);
 }
 
-// v[j,t]: the unit's buffer is taken (gathers) or free (gradients) in slot t, all of it or nothing.
+// v[j,t]: the unit's buffer is allocated (gathers) or freed (gradients) in slot t, as a whole.
 void Formulation::add_allocation_rows() {
   taken_columns_.resize(model_.jobs.size());
   for (std::size_t j = 0; j < model_.jobs.size(); ++j) {
@@ -252,15 +254,15 @@ void Formulation::add_allocation_rows() {
     const int number = static_cast<int>(j);
     const bool is_gather = job.is_gather_buffer();
     const std::string& unit = model_.profile.units[index(job.unit)].name;
-    // In its last slot a gather has taken all it takes; gradients are kept apart for a few slots only, later
-    // ones count by the byte, which is less.
+    // In its last slot a gather is always allocated as a whole. Gradients have variables for a few slots
+    // only; later slots count by the byte, which is less.
     const int end = is_gather ? job.last - 1 : std::min(job.last, job.first + model_.options.prefetch_window);
     for (int slot = job.first; slot <= end; ++slot) {
       const int column = program_.add_column({str(is_gather ? "taken[" : "freed[", name(job.kind), ",", unit,
                                                   ",", job.micro_batch, ",", slot, "]"),
                                               0, 0, 1, true});
       taken_columns_[j].push_back({slot, column});
-      // taken >= launched up to slot; freed <= sent before slot.
+      // allocated >= launched up to slot; freed <= sent before slot.
       Row row{str(is_gather ? "takes[" : "frees[", unit, ",", job.micro_batch, ",", slot, "]"),
               is_gather ? -kUnbounded : 0, is_gather ? 0 : kUnbounded,
               launched_by(number, is_gather ? slot : slot - 1, 1)};
@@ -270,7 +272,7 @@ void Formulation::add_allocation_rows() {
   }
 }
 
-// What a choice keeps alive in a slot, whatever the schedule.
+// Returns the bytes that a choice needs in a slot, whatever the schedule.
 double Formulation::fixed_bytes(int unit, std::size_t choice, int slot) const {
   const ChoiceCost& c = model_.choices[index(unit)][choice];
   const cost::UnitProfile& profile = model_.profile.units[index(unit)];
@@ -307,11 +309,11 @@ void Formulation::add_memory_rows(std::uint64_t memory_limit) {
       const double bytes = static_cast<double>(job.bytes) / byte_unit_;
       const int number = static_cast<int>(j);
       if (job.is_gather_buffer()) {
-        if (slot < job.first || slot > job.last) continue;  // when due, it is among the fixed bytes
+        if (slot < job.first || slot > job.last) continue;  // the use itself is in fixed_bytes()
         append(row.entries, memory_entries(number, slot, slot, bytes));
       } else if (slot >= job.first &&
                  !model_.profile.link
-                      .parameters_in_place) {  // after the unit's backward: what is not yet reduced
+                      .parameters_in_place) {  // after the unit's backward: bytes not yet reduced
         append(row.entries, choices_with(number, bytes, false));
         append(row.entries, memory_entries(number, slot, slot - 1, -bytes));
       }
@@ -320,7 +322,8 @@ void Formulation::add_memory_rows(std::uint64_t memory_limit) {
   }
 }
 
-// Pooled seconds go to the chosen jobs in the order in which they are due, or there.
+// Distributes pooled seconds to the chosen jobs in the order of their deadline (gathers) or readiness
+// (reductions).
 void Formulation::spread(std::vector<double> amounts, bool gathers, FluidSchedule& schedule) const {
   std::vector<int> chosen;
   for (int unit = 0; unit < model_.units(); ++unit) {

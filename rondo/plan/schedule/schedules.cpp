@@ -26,7 +26,7 @@ std::vector<int> jobs_of(const cost::StepModel& model, const std::vector<cost::U
   return jobs;
 }
 
-// What is needed first goes first; gradients in the order in which they come.
+// Orders by deadline, then by readiness.
 bool by_deadline(const Job& a, const Job& b) { return a.due != b.due ? a.due < b.due : a.first < b.first; }
 
 }  // namespace
@@ -87,7 +87,7 @@ Candidate round_schedule(const cost::StepModel& model, const FluidSchedule& flui
   for (std::size_t slot = 0; slot < plan.launches.size(); ++slot) {
     const int next = static_cast<int>(slot) + 1;
     const auto rank = [&](const Job& job) {
-      if (job.due == next) return 0;  // waited for at once
+      if (job.due == next) return 0;  // it stalls for this job at once
       const bool is_reduction = job.due == model.slots.end();
       return is_reduction == reductions_first ? 1 : 2;
     };
@@ -119,11 +119,11 @@ namespace {
 using cost::UnitChoice;
 
 simulate::StepResult tightest(const cost::StepModel& model, const simulate::Candidate& plan) {
-  // Under a limit of nothing every wait for gradients is taken, so the peak is the least that this plan has.
+  // With a limit of 0 every possible wait for gradients happens, so the peak is the smallest of this plan.
   return simulate::simulate_step(model, plan, 0);
 }
 
-// Lowers the peak by changing the choice of one unit at a time, until no change helps.
+// Lowers the peak by changing one unit's choice at a time, until no change helps.
 void descend(const cost::StepModel& model, simulate::Candidate& plan, simulate::StepResult& result,
              const Wait& wait) {
   bool improved = true;
@@ -152,7 +152,7 @@ MemoryFloor memory_floor(const cost::StepModel& model, const Wait& wait) {
   MemoryFloor floor;
   simulate::StepResult best;
   best.peak_bytes = UINT64_MAX;
-  // From every uniform choice; the least is almost always zero3 with checkpoints itself.
+  // Starts from each uniform choice; the result is almost always zero3 with checkpoints itself.
   for (const cost::Strategy strategy : cost::kStrategies) {
     for (const bool checkpoint : {true, false}) {
       std::vector<UnitChoice> choices;
@@ -168,7 +168,7 @@ MemoryFloor memory_floor(const cost::StepModel& model, const Wait& wait) {
   descend(model, floor.plan, best, wait);
   floor.bytes = best.peak_bytes;
   floor.slot = best.peak_slot;
-  // Proven when no choice of any unit has less in the slot that decides: then this slot alone needs as much.
+  // Proven if no choice of any unit needs less in the peak slot: then this slot alone needs as much.
   floor.is_proven = !has_ended(wait);
   if (!floor.is_proven) return floor;
   simulate::Timeline before;
@@ -209,9 +209,8 @@ using cost::JobKind;
 using simulate::Candidate;
 using simulate::Launch;
 
-// A copy of the simulator's clock that decides as it goes. It keeps memory as a forecast by slot: what the
-// choices hold anyway, with each gather one slot before its use, and what has been gathered earlier than
-// that.
+// A copy of the simulator's clock that makes decisions. It keeps a forecast of memory by slot: the choices'
+// own memory, with each gather one slot before its use, plus everything gathered earlier than that.
 class ListScheduler {
  public:
   ListScheduler(const cost::StepModel& model, const std::vector<cost::UnitChoice>& choices,
@@ -257,7 +256,7 @@ class ListScheduler {
     }
   }
 
-  // Memory of every slot when gathers come one slot before their use.
+  // Computes the memory of every slot if each gather comes one slot before its use.
   void forecast() {
     forecast_.assign(index(slots_.count()), static_cast<double>(model_.profile.base_bytes));
     for (int unit = 0; unit < slots_.units; ++unit) {
@@ -310,7 +309,7 @@ class ListScheduler {
     work(compute);
   }
 
-  // Beside the update go parameters that it has changed, behind it what cannot wait any longer.
+  // Updated parameters overlap the update; jobs that cannot wait follow it.
   void update() {
     double compute = 0;
     for (const ChoiceCost* c : costs_) compute += c->optimizer_s;
@@ -325,7 +324,7 @@ class ListScheduler {
     for (const int j : last_[index(slot)]) launch(j, left_[index(j)], slot);
   }
 
-  // With contention the link slows compute down as long as it is busy.
+  // With contention the link slows compute down while it is busy.
   void work(double compute) {
     const double speed = 1 - model_.profile.link.contention;
     const double shared = std::max(0.0, link_free_ - now_);
@@ -339,7 +338,7 @@ class ListScheduler {
     return slots_.is_forward(slot) ? model_.profile.units[index(unit)].forward_s : cost(unit).backward_s;
   }
 
-  // How many more blocks of a job the link needs to be busy until `end`.
+  // Returns how many more blocks of a job keep the link busy until `end`.
   int needed(int j, double end) const {
     if (link_free_ >= end) return 0;
     return std::min(left_[index(j)], static_cast<int>(std::ceil((end - link_free_) / job(j).block_s - 1e-9)));
@@ -360,7 +359,7 @@ class ListScheduler {
       const int j = gathers_[i];
       const Job& g = job(j);
       if (link_free_ >= end) break;
-      // Sorted by deadline: nothing behind this one may go yet.
+      // Sorted by deadline: no later job may start yet.
       if (g.due - slot > rule_.depth && g.due > last_updated_due_) break;
       if (left_[index(j)] == 0 || g.first > slot) continue;
       if (!g.is_gather_buffer()) {
@@ -373,13 +372,13 @@ class ListScheduler {
     }
   }
 
-  // What has been launched as a whole stays so: those at the front need not be looked at again.
+  // Skips jobs at the front that have been launched completely.
   void skip_launched(const std::vector<int>& jobs, std::size_t& next) const {
     while (next < jobs.size() && left_[index(jobs[next])] == 0) ++next;
   }
 
-  // Blocks that fit into the forecast of all slots until the one before their use, where it counts them
-  // anyway.
+  // Returns how many blocks fit into the forecast of all slots until the one before their use; the forecast
+  // includes them from there on.
   int blocks_with_room(int j, int slot) const {
     const Job& g = job(j);
     double room = kUnbounded;
@@ -415,10 +414,10 @@ class ListScheduler {
   Candidate plan_;
   std::vector<const ChoiceCost*> costs_;
   std::vector<int> gathers_;            // by deadline
-  std::vector<int> reductions_;         // by the slot from which they may go
+  std::vector<int> reductions_;         // by first slot
   std::vector<std::vector<int>> due_;   // by slot: gathers that it waits for
-  std::vector<std::vector<int>> last_;  // by slot: gathers that may not go later
-  int last_updated_due_ = 0;            // of the gathers that are no buffers
+  std::vector<std::vector<int>> last_;  // by slot: gathers whose last slot it is
+  int last_updated_due_ = 0;            // latest `due` of gathers without a gather buffer
   std::size_t next_gather_ = 0;         // in gathers_: all before it have been launched
   std::size_t next_reduction_ = 0;
   std::vector<int> left_;     // by job: blocks to launch

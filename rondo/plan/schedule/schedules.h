@@ -8,65 +8,65 @@
 #include "rondo/plan/schedule/formulation.h"
 #include "rondo/simulate/step_simulator.h"
 
-// Ways from choices to a schedule: rules, and the rounding of what the solver says.
+// Schedules for given choices: rules, and rounding of the solver's fractions.
 namespace rondo::plan {
 
-// Units, slots and jobs are numbered by int (some numbers are negative); containers want this.
+// Converts a number of a unit, slot or job (int, since some are negative) to an index of a container.
 inline std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
-// Whether a search has to come to its end.
+// Returns true if a search must stop.
 inline bool has_ended(const Wait& wait) {
   return wait.deadline.passed() || (wait.cancel != nullptr && wait.cancel->cancelled());
 }
 
-// How eagerly list_schedule() fills the link.
+// Options of list_schedule().
 struct ListRule {
-  int depth = 4;                  // gathers at most so many slots before their use
-  bool reductions_first = false;  // fill with gradients before gathers
-  bool spare_gradients = true;    // leave room for the gradients of the unit before
+  int depth = 4;                  // largest number of slots between a gather and its use
+  bool reductions_first = false;  // launch reductions of gradients before gathers
+  bool spare_gradients = true;    // reserve memory for the gradients of the previous unit
 };
 
-// Each gather in the last slots before its use, `ahead` slots early; each reduction as soon as its gradient
-// is there; updated parameters at the start. What FSDP does with ahead = 1.
+// Launches each gather `ahead` slots before its use, each reduction as soon as its gradient is computed, and
+// updated parameters at the start. FSDP does this with ahead = 1.
 simulate::Candidate prefetch_schedule(const cost::StepModel& model,
                                       const std::vector<cost::UnitChoice>& choices, int ahead);
 
-// Goes through the step as the simulator does and hands the link, at each slot, what must go now and then so
-// much that it stays busy until the next: gathers by deadline, as far as memory has room for them until
-// their use, and gradients. Without memory in the way this is preemptive earliest deadline first.
+// Walks through the step like the simulator. At each slot it launches the jobs that must start now, then
+// enough jobs to keep the link busy until the next slot: gathers by deadline if memory has room for them
+// until their use, and reductions. Without a binding memory limit this is preemptive earliest deadline first.
 simulate::Candidate list_schedule(const cost::StepModel& model, const std::vector<cost::UnitChoice>& choices,
                                   std::uint64_t memory_limit, const ListRule& rule);
 
-// The best of several rules.
+// A plan with its simulated step.
 struct Scheduled {
   simulate::Candidate plan;
   simulate::StepResult result;
 };
-// True if a is a better answer than b: one that fits before one that does not, then the faster one.
+// Returns true if a is the better answer: one that fits before one that does not, then the faster one.
 bool is_better(const simulate::StepResult& a, const simulate::StepResult& b);
 Scheduled best_list_schedule(const cost::StepModel& model, const std::vector<cost::UnitChoice>& choices,
                              std::uint64_t memory_limit);
 
-// Whole blocks out of fractions: a block is launched where `threshold` of it has been sent, and nothing later
-// than it must. `reductions_first` puts gradients before gathers within a slot.
+// Rounds fractions to whole blocks. A block is launched in the slot in which `threshold` of it has been sent,
+// and never after its last slot. `reductions_first` puts reductions before gathers within a slot.
 simulate::Candidate round_schedule(const cost::StepModel& model, const FluidSchedule& fluid, double threshold,
                                    bool reductions_first);
-// The best over thresholds and orders, and of best_list_schedule() for the same choices.
+// Returns the best plan over thresholds, orders, and best_list_schedule() for the same choices.
 Scheduled best_rounding(const cost::StepModel& model, const FluidSchedule& fluid, std::uint64_t memory_limit);
 
-// The plan that needs the least memory: every gather right before its use, every gradient sent before the
-// next is there, and for each unit the choice that lowers the highest slot.
+// The plan with the smallest peak memory: each gather immediately before its use, each gradient reduced
+// before the next is computed, and for each unit the choice that lowers the peak slot.
 struct MemoryFloor {
   simulate::Candidate plan;
   std::uint64_t bytes = 0;
-  int slot = 0;           // where it is needed
-  bool is_proven = true;  // false: without a solver, the least found by changing one unit at a time
+  int slot = 0;           // slot of the peak
+  bool is_proven = true;  // false: without a proof, the best result of changing one unit at a time
 };
-// When `wait` ends the search early, the least that was found by then.
+// Searches for the smallest peak memory. When `wait` ends, returns the smallest so far.
 MemoryFloor memory_floor(const cost::StepModel& model, const Wait& wait = {});
 
-// The largest peak among the uniform strategies without checkpointing: more memory than this buys nothing
-// that one of them would not give.
+// Returns the largest peak of the uniform strategies without checkpointing. More memory than this allows no
+// plan that these do not.
 std::uint64_t memory_ceiling(const cost::StepModel& model);
 
 }  // namespace rondo::plan

@@ -28,10 +28,10 @@ struct Row {
   std::string name;
   double lower = -kUnbounded;
   double upper = kUnbounded;
-  std::vector<Entry> entries;  // a column may be there more than once; values add up
+  std::vector<Entry> entries;  // a column may occur more than once; its values are summed
 };
 
-// A linear or mixed-integer program: the least of constant + sum of cost times column, within all bounds.
+// A linear or mixed-integer program: minimizes constant + sum of cost times column within all bounds.
 struct LinearProgram {
   std::string name;
   double constant = 0;
@@ -42,8 +42,7 @@ struct LinearProgram {
   int add_row(Row row);
 };
 
-// As a free-format MPS file, which every solver reads. Names become column and row names with blanks
-// replaced.
+// Returns the program as a free-format MPS file. Blanks in names of columns and rows are replaced.
 std::string to_mps(const LinearProgram& program);
 
 enum class SolveStatus {
@@ -55,26 +54,27 @@ enum class SolveStatus {
 
 struct SolveResult {
   SolveStatus status = SolveStatus::nothing;
-  double objective = 0;        // of values
-  double bound = -kUnbounded;  // no solution is better; certified by the solver
+  double objective = 0;        // objective of `values`
+  double bound = -kUnbounded;  // lower bound of every solution; certified by the solver
   std::vector<double> values;
-  std::vector<double> row_duals;  // of a linear program: objective's change per unit of the row's bound
+  std::vector<double> row_duals;  // linear programs only: change of the objective per unit of the row's bound
 };
 
 struct SolveOptions {
-  Wait wait;  // when to give up; a cancelled token stops the solver
+  Wait wait;  // deadline and cancellation of the solver
   double relative_gap = 1e-4;
-  bool relax = false;         // ignore that columns are integer
-  std::vector<double> start;  // a solution to begin with, if not empty
-  // Only solutions with a smaller objective are looked for; `infeasible` then says that there is none.
+  bool relax = false;         // ignore integrality
+  std::vector<double> start;  // initial solution, if not empty
+  // Upper bound: only solutions with a smaller objective are searched. `infeasible` then means that there is
+  // none.
   double cutoff = kUnbounded;
-  // Called with the values of each better solution that is found on the way.
+  // Called with the values of each improved solution during the search.
   std::function<void(const std::vector<double>&)> on_solution;
-  // Asked now and then, with the bound proven so far; true ends the search.
+  // Called from time to time with the bound proven so far; returns true to end the search.
   std::function<bool(double bound)> is_enough;
 };
 
-// Anything that solves linear programs with integer columns. One call at a time.
+// A solver of linear programs with integer columns. Not thread-safe.
 class LinearModel {
  public:
   virtual ~LinearModel() = default;
@@ -82,7 +82,7 @@ class LinearModel {
   virtual SolveResult solve(const LinearProgram& program, const SolveOptions& options) = 0;
 };
 
-// HiGHS, or null when rondo was built without it.
+// Returns HiGHS, or null if rondo was built without it.
 std::unique_ptr<LinearModel> make_highs();
 
 }  // namespace rondo::plan

@@ -10,7 +10,7 @@
 namespace rondo::plan {
 namespace {
 
-// By columns, as HiGHS wants it.
+// A sparse matrix by columns, in HiGHS's format.
 struct Matrix {
   std::vector<HighsInt> starts;
   std::vector<HighsInt> indices;
@@ -39,7 +39,7 @@ struct Free {
 };
 using Handle = std::unique_ptr<void, Free>;
 
-// HiGHS gets no constant, so that all its objectives are alike, and ours have it.
+// HiGHS gets no constant, so that all its objectives agree; results add it.
 struct Call {
   SolveOptions options;
   double constant = 0;

@@ -85,7 +85,7 @@ void MetricsLog::on_validation_end(Trainer& trainer, const ValidationRecord& rec
   row.epoch = record.epoch;
   row.elapsed_s = record.elapsed_s;
   output_.write([&] { writer_->append_validation(row); });
-  if (options_.observer) options_.observer({&row, 1});
+  for (const auto& observer : options_.observers) observer({&row, 1});
 }
 
 void MetricsLog::on_train_end(Trainer& trainer, const FitResult&) { before_save(trainer); }
@@ -134,8 +134,8 @@ void MetricsLog::flush(Trainer& trainer) {
       }
     }
     output_.write([&] { writer_->append_steps(steps); });
-    if (options_.observer) {
-      for (const std::vector<MetricsRow>& of_step : steps) options_.observer(of_step);
+    for (const auto& observer : options_.observers) {
+      for (const std::vector<MetricsRow>& of_step : steps) observer(of_step);
     }
   }
   records_.clear();

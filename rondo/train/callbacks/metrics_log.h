@@ -33,7 +33,7 @@ class MetricsLog final : public Callback {
     std::optional<double> peak_flops = {};
     // Called on rank 0 with each written group of rows: the rows of all ranks of a step, or one row of a
     // validation.
-    std::function<void(std::span<const MetricsRow>)> observer = {};
+    std::vector<std::function<void(std::span<const MetricsRow>)>> observers = {};
   };
   // The file is opened when training begins.
   explicit MetricsLog(Options options);

@@ -1,4 +1,5 @@
-"""Calls that libraries over torch.distributed make to a backend: run by python_plugin_test.py as  clients.py RENDEZVOUS RANK RANKS
+"""Calls of libraries over torch.distributed to a backend: run by python_plugin_test.py as  clients.py RENDEZVOUS RANK
+RANKS
 
 Averages of whole numbers, lists of unequal sizes, hooks whose callbacks start collectives, the default backend, a forked child.
 """
@@ -64,7 +65,7 @@ def unequal_lists():
 
 
 def nested_futures():
-    """A callback waits for a collective that it starts, and for one that was under way before it."""
+    """A callback waits for a collective that it starts, and for one that was already in flight."""
     for elements in (10, 100_000):
         one = dist.all_reduce(torch.ones(elements), async_op=True).get_future()
         outer = one.then(lambda _: dist.all_reduce(torch.ones(elements), async_op=True).get_future().wait()[0])
@@ -97,7 +98,7 @@ def power_sgd():
 
 
 def forked_child():
-    """The child's call is an error there, and the parent's group does not notice it."""
+    """The child's call is an error there, and does not affect the parent's group."""
     dist.barrier()
     child = os.fork()
     if child == 0:

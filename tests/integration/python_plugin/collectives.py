@@ -1,4 +1,4 @@
-"""Every collective over rondo gives what Gloo gives, under torchrun: run by python_plugin_test.py on 3 ranks."""
+"""Every collective over rondo has Gloo's result, under torchrun: run by python_plugin_test.py on 3 ranks."""
 
 import itertools
 import pathlib
@@ -23,24 +23,25 @@ checked = 0
 
 
 def random(count, dtype):
-    # Small integers: every order of additions gives one result, in every type.
+    # Small integers: every order of additions has the same result, in every type.
     return torch.randint(0, 5, (count,)).to(dtype)
 
 
 def strided(tensor):
-    """The same values with a gap after each."""
+    """Returns the same values with a gap after each."""
     return torch.stack([tensor, tensor], dim=1)[:, 0]
 
 
 def compare(what, operation, make):
-    """`operation(group, *tensors)` changes the tensors of make() in place, or returns tensors."""
+    """Compares results with Gloo. `operation(group, *tensors)` changes the tensors of make() in place, or returns
+    tensors."""
     global checked
     results = []
     state = torch.get_rng_state()
     for group in [None, gloo]:
         torch.set_rng_state(state)
         tensors = make()
-        # Gloo takes no notice of strides.
+        # Gloo ignores strides.
         if group is gloo:
             tensors = [tensor.contiguous() for tensor in tensors]
         returned = operation(group, *tensors)
@@ -88,7 +89,7 @@ def reduce_scatter(group, *tensors):
 
 def reduce(group, tensor):
     dist.reduce(tensor, dst=1, group=group)
-    # What the other ranks' tensors then hold is nobody's promise.
+    # The result on other ranks is undefined.
     return [tensor] if rank == 1 else []
 
 
@@ -107,7 +108,7 @@ def all_to_all(group, *tensors):
 
 
 def ring(group, tensor):
-    """Messages, blocking, started together, and from anybody."""
+    """Messages: blocking, started together, and from any source."""
     after, before = (rank + 1) % size, (rank - 1) % size
     received = [torch.empty_like(tensor) for _ in range(3)]
     work = dist.isend(tensor, after, group=group)

@@ -1,8 +1,9 @@
-"""What was started ends, and owns what it writes: run by python_plugin_test.py as  dropped.py RENDEZVOUS RANK RANKS
+"""Started operations complete, and own the memory that they write: run by python_plugin_test.py as  dropped.py
+RENDEZVOUS RANK RANKS
 
-Works, tensors and groups are dropped while operations are under way, ranks are outside torch.distributed meanwhile, receives
-from any rank are posted first, futures of two groups are chained in opposite order. Each rank prints its checks; the last
-operations are under way when the process leaves.
+Works, tensors and groups are dropped while operations are in flight, ranks are outside torch.distributed meanwhile,
+receives from any rank are posted first, futures of two groups are chained in opposite order. Each rank prints its
+checks; the last operations are in flight when the process exits.
 """
 
 import datetime
@@ -38,7 +39,7 @@ def outputs(elements):
 
 
 def backend():
-    """For what torch.distributed's own functions do not reach."""
+    """Returns the backend, for functions that torch.distributed does not expose."""
     return dist.group.WORLD._get_backend(torch.device("cpu"))
 
 
@@ -49,17 +50,17 @@ def coalesced(operation, outputs_of_one, inputs_of_one, n):
 
 
 def uneven(n):
-    """Rank 0 gets n elements from each rank, rank 1 twice as many."""
+    """Rank 0 receives n elements from each rank, rank 1 twice as many."""
     mine = n * (rank + 1)
     dist.all_to_all_single(ones(2 * mine), ones(3 * n), [mine, mine], [n, 2 * n], async_op=True)
 
 
-# As many kinds as tests/backend/ownership_test.cpp has.
+# The same kinds as in tests/backend/ownership_test.cpp.
 STARTED = {
     "all_reduce": lambda n: dist.all_reduce(ones(n), async_op=True),
     "strided all_reduce": lambda n: dist.all_reduce(torch.ones(n, 2).t(), async_op=True),
     "several all_reduce": lambda n: backend().allreduce([ones(n), ones(n)], dist.AllreduceOptions()),
-    # It has ended when its call returns.
+    # Complete when its call returns.
     "sparse all_reduce": lambda n: dist.all_reduce(ones(n).to_sparse(), async_op=True),
     "broadcast": lambda n: dist.broadcast(ones(n), src=0, async_op=True),
     "reduce": lambda n: dist.reduce(ones(n), dst=0, async_op=True),
@@ -86,12 +87,12 @@ for elements in (1000, 10_000, 1_000_000):
         mine = []
         for _ in range(4):
             start(elements)
-            # Takes the memory that was just dropped, if it was.
+            # Reuses the dropped memory, if it was released.
             mine.append(torch.full((elements,), 7.0))
         dist.barrier()
         check(all(bool((tensor == 7).all()) for tensor in mine), f"{what} of {elements} wrote into another tensor")
 
-# A rank that is outside.
+# One rank is outside torch.distributed.
 for what, start in {"all_reduce": STARTED["all_reduce"],
                     "4 MiB": lambda n: dist.isend(ones(n), 1) if rank == 0 else dist.irecv(ones(n), 0)}.items():
     work = start(1 << 20)
@@ -103,7 +104,7 @@ for what, start in {"all_reduce": STARTED["all_reduce"],
     work.wait()
     check(work.is_completed(), what)
 
-# Both post before they send.
+# Both ranks post the receive before they send.
 received = torch.zeros(3)
 work = dist.irecv(received)
 dist.barrier()
@@ -121,7 +122,7 @@ futures = [dist.all_reduce(torch.ones(100_000), group=group, async_op=True).get_
 check([float(future.wait()[0][0]) for future in futures] == [size, size], "futures")
 check(called == [size, size], "callbacks")
 
-# Outputs that overlap.
+# Overlapping outputs.
 shared = torch.ones(10)
 for what, call in {
     "all_gather": lambda: dist.all_gather([shared] * size, torch.ones(10)),
@@ -134,7 +135,7 @@ for what, call in {
         check("all_" in str(error) and ("overlap" in str(error) or "share memory" in str(error)), str(error))
     else:
         raise AssertionError(f"{what} was accepted")
-# As over Gloo, each place in a coalesced list is reduced from what it held.
+# As over Gloo, each entry of a coalesced list is reduced from its original value.
 dist.all_reduce_coalesced([shared, shared])
 check(shared.tolist() == [size] * 10, "listed twice")
 dist.all_reduce_coalesced([shared[:6], shared[4:]])
@@ -146,7 +147,7 @@ whole = torch.full((size * 4,), float(rank))
 dist.all_gather_into_tensor(whole, whole[rank * 4:rank * 4 + 4])
 check(whole.tolist() == [float(i // 4) for i in range(size * 4)], "in place")
 
-# What Gloo has.
+# Operations that Gloo has.
 lists = [[torch.empty(2), torch.empty(3)] for _ in range(size)]
 dist.all_gather_coalesced(lists, [torch.full((2,), rank + 0.5), torch.full((3,), rank + 1.5)])
 check([[float(t[0]) for t in one] for one in lists] == [[r + 0.5, r + 1.5] for r in range(size)], "all_gather_coalesced")
@@ -158,9 +159,9 @@ if rank == 0:
         dist.all_reduce(torch.ones(1), group=late)
     except rondo_torch.TimeoutError as error:
         check(error.ranks == [1], "who is missing")
-dist.barrier()  # other groups live
+dist.barrier()  # other groups still work
 
-# A group that is aborted while what its peer never starts is under way: the memory is the program's again.
+# A group is aborted while an operation that its peer never starts is in flight: its memory is released to the program.
 aborted = dist.new_group()
 dist.barrier(group=aborted)
 mine = []

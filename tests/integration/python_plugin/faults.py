@@ -1,4 +1,4 @@
-"""Wrong calls and a killed rank, started by hand: run by python_plugin_test.py as  faults.py RENDEZVOUS RANK RANKS
+"""Invalid calls and a killed rank, started by hand: run by python_plugin_test.py as  faults.py RENDEZVOUS RANK RANKS
 
 Every rank prints one JSON object for each error: what, type, message, ranks, seconds.
 """
@@ -34,7 +34,7 @@ def report(what, call):
 
 
 def in_own_group(what, call):
-    # The first error of a group is its last, so each gets one.
+    # A group fails permanently with its first error, so each call has its own group.
     group = dist.new_group()
     dist.barrier(group=group)
     report(what, lambda: call(group))

@@ -1,4 +1,4 @@
-"""Groups, meshes, forked children and leftovers under `rondo run`: run by python_plugin_test.py on 4 ranks."""
+"""Groups, meshes, forked children and leftover state under `rondo run`: run by python_plugin_test.py on 4 ranks."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ def sum_of_ranks(group=None):
 
 
 def listening_ports():
-    """Ports that this process listens on."""
+    """Returns the ports that this process listens on."""
     own = set()
     for entry in pathlib.Path("/proc/self/fd").iterdir():
         try:
@@ -37,7 +37,7 @@ def listening_ports():
     return ports
 
 
-# Three times in one job: in the launcher's memory, and twice over a store that stays.
+# Three times in one job: in the launcher's memory, and twice over a persistent store.
 dist.init_process_group("rondo", init_method="rondo://")
 assert dist.get_rank() == rank and dist.get_world_size() == size
 assert sum_of_ranks() == 6
@@ -58,7 +58,7 @@ if backwards:
 dist.destroy_process_group(pairs[rank // 2])
 assert sum_of_ranks() == 6
 
-# A mesh of two dimensions: sharded by columns, replicated by rows (HSDP), and tensors laid out on it.
+# A mesh of two dimensions: sharded by columns, replicated by rows (HSDP), and tensors distributed on it.
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
 assert sum_of_ranks(mesh.get_group("replicate")) == (2 if rank % 2 == 0 else 4)
 whole = torch.arange(64.0).reshape(8, 8)
@@ -75,7 +75,7 @@ assert torch.equal(model.weight.full_tensor(), expected)
 assert torch.allclose(model.weight.grad.full_tensor(), torch.full((300, 300), 3.0))
 
 
-# Forked children, as PyTorch's DataLoader makes: what they allocate and write must not reach this process.
+# Forked children, as in PyTorch's DataLoader: their allocations and writes must not affect this process.
 class Inherited(torch.utils.data.Dataset):
     values = torch.zeros(64, 50_000)
 

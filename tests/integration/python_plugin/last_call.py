@@ -1,4 +1,4 @@
-"""The last call of a job, after which rank 0, which holds the store, ends at once: run by python_plugin_test.py as
+"""The last call of a job, after which rank 0, which holds the store, exits at once: run by python_plugin_test.py as
 
     last_call.py PORT RANK RANKS WHAT
 """

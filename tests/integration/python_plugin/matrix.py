@@ -1,9 +1,11 @@
-"""Every operation in every element type, its Work kept, dropped with its tensors, taken as a future, in two groups that ranks start
-in opposite order, and without one of the ranks; what Gloo gives in the same run is right. Started by python_plugin_matrix_test.py as
+"""Every operation in every element type: its Work kept, dropped with its tensors, used as a future, in two groups that
+ranks start in opposite order, and without one of the ranks. Gloo's results in the same run are the reference. Started
+by python_plugin_matrix_test.py as
 
     matrix.py RENDEZVOUS RANK RANKS
 
-Each rank prints one JSON object: how many cases it compared, and which (operation, type) Gloo refuses and rondo does not.
+Each rank prints one JSON object: the number of compared cases, and each (operation, type) that Gloo rejects and rondo
+does not.
 """
 
 import json
@@ -28,22 +30,23 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8
          torch.bool, torch.complex64, torch.complex128]
 SIZES = [17, 9_000]  # the second needs several chunks
 ROOT = 1
-SHORT = timedelta(milliseconds=20)  # of what cannot end
+SHORT = timedelta(milliseconds=20)  # for calls that cannot complete
 after, before = (rank + 1) % size, (rank - 1) % size
 checked = 0
 refused_by_gloo = []
 
 
 def values(count, dtype, salt, of=rank):
-    """Small integers, so that every order of additions gives one result, other ones on each rank and for each `salt`."""
+    """Returns small integers, so that every order of additions has the same result; different on each rank and for each
+    `salt`."""
     if dtype == torch.bool:
         return (torch.arange(count) * (of + 2) + salt) % 3 == 0
     return ((torch.arange(count) * (of + 1) + salt) % 4).to(dtype)
 
 
-# Each operation starts asynchronously and returns its Works and its tensors, of which those come first that hold the results.
+# Each operation starts asynchronously and returns its Works and its tensors, result tensors first.
 def contribution(group, count, dtype, salt, op):
-    """Gloo has no AVG: the mean of values that are as many times as large as there are ranks is Gloo's sum of the values."""
+    """Gloo has no AVG: the average of values multiplied by the number of ranks equals Gloo's sum of the values."""
     if op != dist.ReduceOp.AVG:
         return values(count, dtype, salt), op
     return (values(count, dtype, salt), dist.ReduceOp.SUM) if group == gloo else (values(count, dtype, salt) * size, op)
@@ -77,7 +80,7 @@ def broadcast(group, count, dtype, salt):
 def reduce(group, count, dtype, salt, op=dist.ReduceOp.SUM):
     tensor, op = contribution(group, count, dtype, salt, op)
     work = dist.reduce(tensor, group_dst=ROOT, op=op, group=group, async_op=True)
-    # What is left in it elsewhere is nobody's business.
+    # Its value on other ranks is undefined.
     return [work], [tensor] if rank == ROOT else [], [tensor]
 
 
@@ -148,7 +151,7 @@ def all_to_all_single(group, count, dtype, salt):
 
 
 def all_to_all_single_uneven(group, count, dtype, salt):
-    """Each pair of ranks has a length of its own, another one in either direction."""
+    """Each pair of ranks has its own length, different in each direction."""
     def length(source, target):
         return count // 4 + 2 * source + target
 
@@ -168,7 +171,7 @@ def isend_irecv(group, count, dtype, salt):
 
 
 def irecv_from_any(group, count, dtype, salt):
-    """Posted on all ranks before anything is sent."""
+    """Posted on all ranks before any send."""
     tensor, output = values(count, dtype, salt), torch.empty(count, dtype=dtype)
     works = [dist.irecv(output, group=group, tag=salt), dist.isend(tensor, group_dst=after, group=group, tag=salt)]
     return works, [output], [tensor]
@@ -235,17 +238,17 @@ OPERATIONS = REDUCING | MOVING | MESSAGES
 
 
 def takes(name, dtype):
-    """What is not defined is not asked for."""
+    """Returns false for undefined combinations."""
     if name.endswith(("_MIN", "_MAX", "_PRODUCT")):
         return not dtype.is_complex and dtype != torch.bool
     if name.endswith(("_BAND", "_BOR", "_BXOR")):
         return not dtype.is_floating_point and not dtype.is_complex
-    # The mean of whole numbers is PyTorch's to define, and a barrier has no type.
+    # The average of whole numbers is defined by PyTorch, and a barrier has no type.
     if name.endswith("_AVG"):
         return dtype.is_floating_point or dtype.is_complex
     if name == "barrier":
         return dtype == torch.int32
-    # PyTorch adds no sparse tensors of half precision, and truth values of several tensors are not summed.
+    # PyTorch does not add sparse tensors of half precision, and does not sum booleans of several tensors.
     if name == "all_reduce_sparse":
         return dtype not in (torch.bool, torch.float16, torch.bfloat16)
     return not (dtype == torch.bool and name == "all_reduce_several")
@@ -257,7 +260,7 @@ def wait(works):
 
 
 def right_results(name, count, dtype, salt):
-    """Gloo's, or where it refuses the type, Gloo's of a wider one."""
+    """Returns Gloo's results; if it rejects the type, Gloo's results in a wider one."""
     for wider in [dtype, torch.int64 if not dtype.is_floating_point and not dtype.is_complex else torch.float64]:
         try:
             works, outputs, _ = OPERATIONS[name](gloo, count, wider, salt)
@@ -289,7 +292,7 @@ def kept(name, count, dtype, right):
 def dropped(name, count, dtype, right):
     for salt in range(1, 4):
         OPERATIONS[name](first, count, dtype, salt)
-    # They get the memory of what was dropped.
+    # They reuse the dropped memory.
     others = [torch.full((count,), 7).to(dtype) for _ in range(2 * size + 4)]
     works, outputs, _ = OPERATIONS[name](first, count, dtype, 1)
     wait(works)
@@ -308,7 +311,7 @@ def future(name, count, dtype, right):
 
 
 def two_groups(name, count, dtype, right):
-    # Those wait when they start: everybody in one order.
+    # These block when they start: all ranks use one order.
     forwards = rank % 2 == 0 or name in BLOCKING
     started = {group: OPERATIONS[name](group, count, dtype, 1) for group in ([first, second] if forwards else [second, first])}
     for group in [second, first] if forwards else [first, second]:
@@ -317,7 +320,7 @@ def two_groups(name, count, dtype, right):
 
 
 def timeout(name, dtype):
-    """One rank does not come: those that need it say so, and other groups go on."""
+    """One rank does not join: ranks that need it fail, and other groups still work."""
     global checked
     group = dist.new_group()
     dist.barrier(group=group)
@@ -325,7 +328,7 @@ def timeout(name, dtype):
                      "irecv_from_any": (size - 1, 0)}.get(name, (0, ROOT))
     if rank == asks:
         try:
-            # Those wait before they return, with the group's own timeout.
+            # These block before they return, with the group's own timeout.
             if name in BLOCKING:
                 group._get_backend(torch.device("cpu")).set_timeout(SHORT)
             works, _, _ = OPERATIONS[name](group, 17, dtype, 1)
@@ -341,7 +344,7 @@ def timeout(name, dtype):
 
 
 def monitored_barrier():
-    """Who is missing is named, all of them or the first, and the group goes on."""
+    """The missing ranks are named, all of them or the first, and the group still works."""
     group = dist.new_group()
     group.monitored_barrier(timedelta(seconds=30), wait_all_ranks=True)
     for all_of_them in [True, False]:
@@ -353,7 +356,7 @@ def monitored_barrier():
             else:
                 raise AssertionError("a monitored barrier let rank 0 pass alone")
         else:
-            # In step with rank 0, which counts its call, but late.
+            # In order with rank 0, which counts its call, but late.
             dist.barrier(group=first)
             try:
                 group.monitored_barrier(timedelta(seconds=30))
@@ -368,7 +371,7 @@ def monitored_barrier():
 
 
 def wrong_calls():
-    """Refused in c10d's words before anything starts."""
+    """Rejected with c10d's messages before anything starts."""
     options = dist.BroadcastOptions()
     options.rootRank = size
     one, two = torch.zeros(1), torch.zeros(2)

@@ -1,4 +1,4 @@
-"""PyTorch's strategies reach the losses that they reach over Gloo, under mp.spawn: run by python_plugin_test.py.
+"""PyTorch's strategies have the same losses as over Gloo, under mp.spawn: run by python_plugin_test.py.
 
     training.py RENDEZVOUS RANKS
 
@@ -69,7 +69,7 @@ def fsdp2_bfloat16(model, group):
 
 def train(strategy, group):
     torch.manual_seed(1)
-    # DDP broadcasts the buffers of batch norm; parameters in bfloat16 do not go with it.
+    # DDP broadcasts the buffers of batch norm, which does not support parameters in bfloat16.
     norm = torch.nn.LayerNorm if strategy is fsdp2_bfloat16 else torch.nn.BatchNorm1d
     model, optimizer = strategy(Model(norm), group)
     generator = torch.Generator().manual_seed(100 + dist.get_rank())

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "rondo/options/declaration.h"
+#include "rondo/train/log_target.h"
+
+namespace rondo {
+
+// The target jsonl.
+struct JsonlTarget {
+  struct Options {
+    std::string file;  // empty: epochs.jsonl of the run
+  };
+  static Declaration declaration() {
+    OptionsOf<Options> table;
+    table
+        .add("jsonl-file", &Options::file,
+             "A JSON object for every epoch goes to this file; default RUN/epochs.jsonl")
+        .type = "FILE";
+    table.without_flags({"jsonl-file"});
+    return {"jsonl", "a file with a JSON object for every epoch", table};
+  }
+  static LogTarget make(const Options& options, const LoggedRun& run);
+};
+
+}  // namespace rondo

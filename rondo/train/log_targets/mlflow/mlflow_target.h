@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "rondo/options/declaration.h"
+#include "rondo/train/log_target.h"
+
+namespace rondo {
+
+// The target mlflow.
+struct MlflowTarget {
+  struct Options {
+    std::string directory;  // empty: mlruns of the run
+  };
+  static Declaration declaration() {
+    OptionsOf<Options> table;
+    table.add("mlflow-dir", &Options::directory, "The folder of MLflow's runs; default RUN/mlruns").type =
+        "DIR";
+    table.without_flags({"mlflow-dir"});
+    return {"mlflow", "MLflow's folders of runs", table};
+  }
+  static LogTarget make(const Options& options, const LoggedRun& run);
+};
+
+}  // namespace rondo

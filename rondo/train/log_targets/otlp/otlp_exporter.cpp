@@ -1,0 +1,318 @@
+#include "rondo/train/log_targets/otlp/otlp_exporter.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "rondo/base/log.h"
+#include "rondo/base/printable.h"
+#include "rondo/base/text.h"
+#include "rondo/control/http_client.h"
+#include "rondo/format/otlp_metrics.h"
+
+namespace rondo {
+namespace {
+
+constexpr Duration kFirstBackoff = std::chrono::seconds(1);
+constexpr Duration kLongestBackoff = std::chrono::seconds(30);
+constexpr Duration kSpanDelay = std::chrono::seconds(5);  // until spans are sent that fill no request
+constexpr Duration kLimitOfDestructor = std::chrono::seconds(1);
+
+bool is_retryable(int status) {
+  return status == 0 || status == 429 || status == 502 || status == 503 || status == 504;
+}
+
+bool is_success(int status) { return status >= 200 && status < 300; }
+
+// A URL may hold a name and password.
+std::string shown_url(const std::string& url) {
+  const std::size_t begin = url.find("://") + 3;
+  const std::size_t end = url.find_first_of("/?#", begin);
+  const std::size_t at = url.substr(0, end).rfind('@');
+  return at == std::string::npos || at < begin ? url : url.substr(0, begin) + url.substr(at + 1);
+}
+
+control::HttpClient::Options client_options(const OtlpSettings::Signal& signal) {
+  control::HttpClient::Options options{.url = signal.url,
+                                       .headers = {{"Content-Type", "application/json"}},
+                                       .timeout = signal.timeout,
+                                       .certificates = signal.certificates};
+  options.headers.insert(options.headers.end(), signal.headers.begin(), signal.headers.end());
+  return options;
+}
+
+// The requests of one signal. Used by the exporter's thread alone.
+class Requests {
+ public:
+  Requests(const OtlpSettings::Signal& signal, std::string items)
+      : client_(client_options(signal)), url_(shown_url(signal.url)), items_(std::move(items)) {}
+
+  bool has_pending() const { return !body_.empty(); }
+  TimePoint not_before() const { return not_before_; }
+  std::int64_t dropped() const { return dropped_; }
+  const std::string& items() const { return items_; }
+
+  // Takes the body of the next request; one that is still pending is dropped.
+  void set_pending(std::string body, std::int64_t count) {
+    drop_pending();
+    body_ = std::move(body);
+    count_ = count;
+  }
+  void drop_pending() {
+    if (has_pending()) dropped_ += count_;
+    body_.clear();
+  }
+  void add_dropped(std::int64_t count) { dropped_ += count; }
+  // The last attempt, before the exporter ends: at once, unless the collector has asked for a pause.
+  void hurry() {
+    if (!was_asked_to_wait_) not_before_ = TimePoint::min();
+  }
+
+  // Sends the pending request.
+  void send(const std::function<bool()>& cancelled) {
+    const control::HttpResponse response = client_.post(body_, cancelled);
+    if (is_success(response.status)) return accept(response);
+    const std::string reason =
+        response.status == 0 ? response.error
+                             : str("HTTP ", response.status, " ", printable(response.body.substr(0, 200)));
+    if (!is_retryable(response.status)) {
+      warn(str(reason, "; what was sent is dropped"));
+      drop_pending();
+      return;
+    }
+    warn(str(reason, "; training goes on, and sending is tried again"));
+    was_asked_to_wait_ = response.retry_after > Duration::zero();
+    const Duration pause = was_asked_to_wait_ ? response.retry_after : next_backoff();
+    not_before_ = Clock::now() + std::min(pause, kLongestDuration);
+  }
+
+ private:
+  void accept(const control::HttpResponse& response) {
+    const otlp::PartialSuccess partial = otlp::read_response(response.body);
+    if (partial.rejected > 0) {
+      warn(str("the collector refuses ", partial.rejected, " ", items_, ": ", printable(partial.message)));
+      dropped_ += partial.rejected;
+    } else {
+      failing_ = false;
+    }
+    body_.clear();
+    backoff_ = kFirstBackoff;
+    not_before_ = TimePoint::min();
+    was_asked_to_wait_ = false;
+  }
+
+  // Doubles from one failure to the next, with a random part of a fifth, so that many runs do not meet.
+  Duration next_backoff() {
+    std::uniform_real_distribution<double> part(0.8, 1.2);
+    const Duration pause = std::chrono::duration_cast<Duration>(backoff_ * part(random_));
+    backoff_ = std::min(backoff_ * 2, kLongestBackoff);
+    return pause;
+  }
+
+  void warn(const std::string& problem) {
+    if (!failing_) log::warning("OpenTelemetry: ", url_, ": ", problem);
+    failing_ = true;
+  }
+
+  control::HttpClient client_;
+  std::string url_, items_;
+  std::string body_;        // pending; empty: none
+  std::int64_t count_ = 0;  // of its data points or spans
+  std::int64_t dropped_ = 0;
+  TimePoint not_before_ = TimePoint::min();
+  Duration backoff_ = kFirstBackoff;
+  bool was_asked_to_wait_ = false;
+  bool failing_ = false;  // and that was said
+  std::minstd_rand random_{std::random_device()()};
+};
+
+}  // namespace
+
+struct OtlpExporter::State {
+  State(const OtlpSettings& settings, otlp::Attributes attributes)
+      : resource(std::move(attributes)),
+        interval(settings.interval),
+        metrics_requests(settings.metrics, "data points"),
+        trace_requests(settings.traces, "spans") {}
+
+  const otlp::Attributes resource;
+  const Duration interval;
+  const otlp::Time begin = otlp::now();
+
+  std::mutex mutex;  // protects the fields up to the next comment
+  std::condition_variable wake;
+  otlp::TrainingMetrics metrics;
+  std::deque<otlp::Span> spans;
+  TimePoint oldest_span;
+  std::int64_t dropped_spans = 0;  // that found the queue full
+  bool finishes = false;
+  TimePoint finish_at;    // with `finishes`
+  bool has_news = false;  // the thread is to look again before what it waits for
+
+  std::atomic<std::int64_t> dropped = 0;  // after the thread's end: all of them
+  // The thread's.
+  Requests metrics_requests;
+  Requests trace_requests;
+  TimePoint last_metrics = Clock::now();
+  std::thread thread;
+
+  // Under `mutex`: when spans are to be sent.
+  TimePoint spans_due() const {
+    if (spans.empty()) return TimePoint::max();
+    return finishes || spans.size() >= kSpansOfARequest ? TimePoint::min() : oldest_span + kSpanDelay;
+  }
+  // Under `mutex`: when metrics are to be taken.
+  TimePoint metrics_due() const {
+    if (finishes) return metrics.changed() ? TimePoint::min() : TimePoint::max();
+    return last_metrics + interval;
+  }
+
+  // Data of the next requests. Callers wait for `mutex`, so requests are encoded without it.
+  struct Due {
+    std::vector<otlp::Metric> metrics;
+    std::vector<otlp::Span> spans;
+  };
+  // Under `mutex`.
+  Due take_due() {
+    Due due;
+    const TimePoint now = Clock::now();
+    if (now >= metrics_due()) {
+      last_metrics = now;
+      if (metrics.changed()) due.metrics = metrics.metrics();
+    }
+    if (trace_requests.has_pending() || now < spans_due()) return due;
+    while (!spans.empty() && due.spans.size() < kSpansOfARequest) {
+      due.spans.push_back(std::move(spans.front()));
+      spans.pop_front();
+    }
+    return due;
+  }
+  // Without `mutex`.
+  void encode(const Due& due) {
+    if (!due.metrics.empty()) {
+      metrics_requests.set_pending(otlp::metrics_request(resource, due.metrics, begin, otlp::now()),
+                                   otlp::count_points(due.metrics));
+    }
+    if (!due.spans.empty()) {
+      trace_requests.set_pending(otlp::traces_request(resource, due.spans),
+                                 static_cast<std::int64_t>(due.spans.size()));
+    }
+  }
+
+  // Under `mutex`: when there is something to do next.
+  TimePoint next_wake() const {
+    TimePoint next = finishes ? finish_at : TimePoint::max();
+    for (const Requests* requests : {&metrics_requests, &trace_requests}) {
+      if (requests->has_pending()) next = std::min(next, requests->not_before());
+    }
+    if (!trace_requests.has_pending()) next = std::min(next, spans_due());
+    return std::min(next, metrics_due());
+  }
+
+  void run() {
+    const auto cancelled = [this] {
+      const std::lock_guard lock(mutex);
+      return finishes && Clock::now() >= finish_at;
+    };
+    bool hurried = false;
+    std::unique_lock lock(mutex);
+    while (true) {
+      if (finishes && !std::exchange(hurried, true)) {
+        metrics_requests.hurry();
+        trace_requests.hurry();
+      }
+      const Due due = take_due();
+      lock.unlock();
+      encode(due);
+      lock.lock();
+      const bool is_done = !metrics_requests.has_pending() && !trace_requests.has_pending() &&
+                           spans.empty() && !metrics.changed();
+      if (finishes && (is_done || Clock::now() >= finish_at)) break;
+      bool sent = false;
+      for (Requests* requests : {&metrics_requests, &trace_requests}) {
+        if (!requests->has_pending() || Clock::now() < requests->not_before()) continue;
+        lock.unlock();
+        requests->send(cancelled);
+        lock.lock();
+        sent = true;
+      }
+      if (sent) continue;
+      // A pause beyond the limit is not waited for.
+      if (finishes && next_wake() >= finish_at) break;
+      wake.wait_until(lock, next_wake(), [this] { return has_news; });
+      has_news = false;
+    }
+    metrics_requests.drop_pending();
+    trace_requests.drop_pending();
+    trace_requests.add_dropped(dropped_spans + static_cast<std::int64_t>(spans.size()));
+    for (const Requests* requests : {&metrics_requests, &trace_requests}) {
+      dropped += requests->dropped();
+      if (requests->dropped() > 0)
+        log::warning("OpenTelemetry: ", requests->dropped(), " ", requests->items(), " were not delivered");
+    }
+  }
+};
+
+OtlpExporter::OtlpExporter(const OtlpSettings& settings, otlp::Attributes resource)
+    : state_(std::make_unique<State>(settings, std::move(resource))) {
+  // Signals are for the other threads: SIGPIPE of a connection, and those that ask to stop.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+OtlpExporter::~OtlpExporter() { finish(kLimitOfDestructor); }
+
+void OtlpExporter::add(std::span<const MetricsRow> rows) {
+  const std::lock_guard lock(state_->mutex);
+  state_->metrics.add(rows);
+}
+
+void OtlpExporter::add(otlp::Span span) {
+  State& state = *state_;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (state.spans.size() >= kMostSpans) {
+      ++state.dropped_spans;
+      return;
+    }
+    if (state.spans.empty()) state.oldest_span = Clock::now();
+    state.spans.push_back(std::move(span));
+    // The first span begins the wait for more, and a full request ends it.
+    if (state.spans.size() != 1 && state.spans.size() != kSpansOfARequest) return;
+    state.has_news = true;
+  }
+  state.wake.notify_one();
+}
+
+void OtlpExporter::begin_finish(Duration limit) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (std::exchange(state_->finishes, true)) return;
+    state_->finish_at = Clock::now() + limit;
+    state_->has_news = true;
+  }
+  state_->wake.notify_one();
+}
+
+void OtlpExporter::finish(Duration limit) {
+  begin_finish(limit);
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+std::int64_t OtlpExporter::dropped() const { return state_->dropped; }
+
+}  // namespace rondo

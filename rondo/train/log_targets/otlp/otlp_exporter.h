@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "rondo/base/time.h"
+#include "rondo/format/metrics_row.h"
+#include "rondo/format/otlp.h"
+#include "rondo/train/log_targets/otlp/otlp_settings.h"
+
+namespace rondo {
+
+// Sends metrics and spans to a collector on a thread of its own. Callers only add to bounded memory and never
+// wait for the network. A request that the collector cannot take now (no connection, a timeout, 429, 502,
+// 503, 504) is sent again after 1 s, then after up to 30 s, or as late as Retry-After says; any other
+// response drops its data. The first failure is a warning, until a request succeeds; dropped data is counted,
+// and the count is a warning at the end. Any thread.
+class OtlpExporter {
+ public:
+  static constexpr std::size_t kMostSpans = 2048;       // kept; later ones are dropped
+  static constexpr std::size_t kSpansOfARequest = 512;  // at most
+
+  // Throws Error where libcurl cannot be loaded.
+  OtlpExporter(const OtlpSettings& settings, otlp::Attributes resource);
+  // finish() of at most a second, where it was not called.
+  ~OtlpExporter();
+  OtlpExporter(const OtlpExporter&) = delete;
+  OtlpExporter& operator=(const OtlpExporter&) = delete;
+
+  // Takes the rows of all ranks of a step, or the row of a validation.
+  void add(std::span<const MetricsRow> rows);
+  void add(otlp::Span span);
+
+  // Begins to send everything that is left, for at most `limit`. Does not wait.
+  void begin_finish(Duration limit);
+  // begin_finish(), unless that was called, and waits for the thread: for up to a second more than the limit.
+  void finish(Duration limit);
+
+  // Spans and data points that were dropped, or could not be sent until finish() gave up.
+  std::int64_t dropped() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rondo/base/time.h"
+#include "rondo/env/environment.h"
+#include "rondo/format/otlp.h"
+
+namespace rondo {
+
+// What OpenTelemetry's environment variables say about an exporter (specification 1.x, "OpenTelemetry
+// Protocol Exporter" and "Environment Variable Specification").
+struct OtlpSettings {
+  // OTEL_EXPORTER_OTLP_X, of which OTEL_EXPORTER_OTLP_METRICS_X or ..._TRACES_X takes precedence.
+  struct Signal {
+    std::string url;  // with its path
+    std::vector<std::pair<std::string, std::string>> headers;
+    Duration timeout = std::chrono::seconds(10);
+    std::string certificates;  // a file; empty: those of the system
+  };
+  Signal metrics, traces;
+  Duration interval = std::chrono::seconds(60);  // OTEL_METRIC_EXPORT_INTERVAL
+  // OTEL_RESOURCE_ATTRIBUTES, and OTEL_SERVICE_NAME, which takes precedence.
+  otlp::Attributes resource;
+};
+
+// Reads the settings; `endpoint` takes the place of all variables for URLs unless it is empty. Throws
+// UsageError naming the variable that cannot be read, without the values of headers.
+OtlpSettings read_otlp_settings(const env::EnvironmentMap& environment, const std::string& endpoint);
+
+}  // namespace rondo

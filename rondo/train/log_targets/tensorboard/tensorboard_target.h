@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "rondo/options/declaration.h"
+#include "rondo/train/log_target.h"
+
+namespace rondo {
+
+// The target tensorboard.
+struct TensorBoardTarget {
+  struct Options {
+    std::int64_t histograms_every = 0;  // steps; 0 is never
+  };
+  static Declaration declaration() {
+    OptionsOf<Options> table;
+    table.add("tensorboard-histograms-every", &Options::histograms_every,
+              "Steps between histograms of every weight and gradient; 0 is never", zero_or_more());
+    table.without_flags({"tensorboard-histograms-every"});
+    return {"tensorboard", "event files for TensorBoard in the run directory", table};
+  }
+  static LogTarget make(const Options& options, const LoggedRun& run);
+};
+
+}  // namespace rondo
