@@ -54,6 +54,9 @@ class Pipeline {
 
   static std::shared_ptr<Pipeline> start(std::unique_ptr<Transports> transports, int window,
                                          OnFailure on_failure);
+  // Blocks until nothing is in flight, up to `patience`; then fails what is. Does not wait on one of the
+  // pipeline's own threads, which others wait for.
+  void drain(Duration patience);
   // To be called once, when nobody else uses it any more, before it is let go of: fails what is under way,
   // ends the threads and closes the connections. One of its own threads may call, in done(): whoever
   // destroys a group may do so in the callback of a future.
@@ -98,6 +101,7 @@ class Pipeline {
   int under_way_ = 0;                           // chunks between their two steps
   std::deque<std::shared_ptr<Entry>> unfinished_;
   std::uint64_t submitted_ = 0;
+  bool finishing_ = false;  // the last job that has ended is being told so
   bool stopping_ = false;
   std::exception_ptr failure_;
 
