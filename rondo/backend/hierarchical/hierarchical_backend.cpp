@@ -172,12 +172,14 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
 
 HierarchicalBackend::~HierarchicalBackend() {
   if (process_.is_current()) {
-    pipeline_->drain(std::uncaught_exceptions() > 0 ? Duration::zero() : kPatienceAtEnd);
+    const Duration patience = std::uncaught_exceptions() > 0 ? Duration::zero() : kPatienceAtEnd;
+    pipeline_->drain(patience);
+    dropped_->drain(patience);
     pipeline_->stop();
   } else {
     // Its threads and connections are the parent's; rather never freed than ended here.
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
-    new std::shared_ptr<Pipeline>(std::move(pipeline_));
+    new std::pair(std::move(pipeline_), std::move(dropped_));
   }
 }
 
@@ -189,7 +191,9 @@ EngineTraits HierarchicalBackend::traits() const {
 
 void HierarchicalBackend::close() {
   closed_ = true;
-  if (process_.is_current()) pipeline_->drain(kPatienceAtEnd);
+  if (!process_.is_current()) return;
+  pipeline_->drain(kPatienceAtEnd);
+  dropped_->drain(kPatienceAtEnd);
 }
 
 void HierarchicalBackend::abort() {
@@ -341,7 +345,8 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
           str(direction, whom, ", which is this rank itself: ", rondo::split(e.what(), '\n').front()));
     }
   };
-  return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_);
+  return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_,
+                        dropped_);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::start_send(const at::Tensor& given, int destination, int tag) {

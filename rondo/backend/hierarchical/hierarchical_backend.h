@@ -103,6 +103,7 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   hierarchical::CompressionTable compression_;
   FailureRecord failure_;
   hierarchical::StoreBarrier barrier_;
+  std::shared_ptr<hierarchical::DroppedMessages> dropped_ = std::make_shared<hierarchical::DroppedMessages>();
   std::shared_ptr<hierarchical::Pipeline> pipeline_;
 };
 

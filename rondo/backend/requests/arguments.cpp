@@ -427,7 +427,7 @@ void check_pieces(const std::vector<at::Tensor>& pieces, const at::Tensor& own, 
   }
   const at::Tensor& like = pieces[static_cast<std::size_t>(rank)];
   if (like.numel() == own.numel()) return;
-  throw UsageError(rondo::str(operation, ": the tensor of rank ", rank, " has ", own.sizes(),
+  throw UsageError(rondo::str(operation, ": invalid tensor size: the tensor of rank ", rank, " has ", own.sizes(),
                               ", its place in the list ", like.sizes()));
 }
 
