@@ -10,14 +10,14 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = pathlib.Path(os.environ.get("RONDO_BIN", HERE.parents[1] / "build" / "release" / "bin")).resolve().parent / "python"
-PROGRAMS = sorted(path.stem for path in (HERE / "programs").glob("*.py"))
+LIBRARIES = sorted(path.stem.removeprefix("with_") for path in (HERE / "programs").glob("*.py"))
 
 
-def losses(program, backend, folder):
+def losses(library, backend, folder):
     environment = os.environ | {"PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder),
                                 "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-                           HERE / "programs" / f"{program}.py", backend], env=environment, cwd=folder, text=True, capture_output=True,
+                           HERE / "programs" / f"with_{library}.py", backend], env=environment, cwd=folder, text=True, capture_output=True,
                           timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-8000:]
     # The programs' own lines: libraries print as well.
@@ -26,9 +26,9 @@ def losses(program, backend, folder):
     return reports[0]["losses"]
 
 
-@pytest.mark.parametrize("library", PROGRAMS)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_losses_equal_those_over_gloo(library, tmp_path):
-    if importlib.util.find_spec(library.removeprefix("hf_")) is None:
+    if importlib.util.find_spec(library) is None:
         reason = f"{library} is not installed"
         print(reason)
         pytest.skip(reason)

@@ -1,12 +1,11 @@
-"""DeepSpeed: init_distributed() takes the name of the backend.  deepspeed.py BACKEND"""
+"""DeepSpeed: init_distributed() takes the name of the backend.  with_deepspeed.py BACKEND"""
 import json
 import sys
 
-sys.path.pop(0)  # this folder has a file of the library's name
-import deepspeed  # noqa: E402
-import rondo_torch  # noqa: E402, F401
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
+import deepspeed
+import rondo_torch  # noqa: F401
+import torch
+import torch.distributed as dist
 
 deepspeed.init_distributed(dist_backend=sys.argv[1])
 

@@ -1,14 +1,13 @@
-"""Lightning: the strategy takes the name of the backend.  lightning.py BACKEND"""
+"""Lightning: the strategy takes the name of the backend.  with_lightning.py BACKEND"""
 import json
 import sys
 
-sys.path.pop(0)  # this folder has a file of the library's name
-import lightning  # noqa: E402
-import rondo_torch  # noqa: E402, F401
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+import lightning
+import rondo_torch  # noqa: F401
+import torch
+import torch.distributed as dist
+from lightning.pytorch.strategies import DDPStrategy
+from torch.utils.data import DataLoader, TensorDataset
 
 losses = []
 

@@ -1,13 +1,12 @@
-"""Hugging Face Accelerate: the group exists before Accelerator() looks for one.  accelerate.py BACKEND"""
+"""Hugging Face Accelerate: the group exists before Accelerator() looks for one.  with_accelerate.py BACKEND"""
 import json
 import sys
 
-sys.path.pop(0)  # this folder has a file of the library's name
-import rondo_torch  # noqa: E402, F401
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from accelerate import Accelerator  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+import rondo_torch  # noqa: F401
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
 
 dist.init_process_group(sys.argv[1])
 accelerator = Accelerator(cpu=True)

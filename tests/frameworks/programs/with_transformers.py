@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face Transformers: the group exists before TrainingArguments() looks for one.  hf_transformers.py BACKEND"""
+"""The Trainer of Hugging Face Transformers: the group exists before TrainingArguments() looks for one.  with_transformers.py BACKEND"""
 import json
 import sys
 
