@@ -172,7 +172,7 @@ def test_a_copied_example_runs(repository, rondo):
               *(("bench-dev", name) for name in "pipeline codecs loader startup".split())]}
     texts = {" ".join(("rondo", *name)): text.partition("Examples:")[2] for name, text in helps.items()}
     assert sum(bool(text) for text in texts.values()) > 15
-    for page in [repository / "README.md", repository / "python" / "README.md", *(repository / "docs").glob("*.md"),
+    for page in [repository / "README.md", repository / "python" / "README.md", *(repository / "docs").rglob("*.md"),
                  *(repository / "examples").rglob("*.md")]:
         texts[page.name] = "\n".join(page.read_text().split("```")[1::2])
     assert [f"{name}: {line}" for name, text in texts.items() for line in BARE_REMARK.findall(text)] == []

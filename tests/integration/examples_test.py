@@ -81,20 +81,43 @@ def test_experts(example, ranks):
     assert numbers(output, "experts") == [4 / ranks] and numbers(output, "loss")[-1] < 1
 
 
-def test_code_in_the_guides_is_that_of_examples(repository):
-    """A guide's C++ code must occur in an example, line by line, so that it is built and run."""
-    def lines(text):
-        return [line.strip() for line in text.splitlines() if line.strip()]
+def stripped_lines(text):
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
-    programs = ["\n".join(lines(path.read_text())) for path in (repository / "examples").glob("*.*")]
-    guides = sorted((repository / "docs").glob("from-*.md"))
-    assert guides
+
+def test_code_in_the_guides_is_that_of_examples(repository):
+    """Each C++ block of a guide stands in an example, which is built and run, line by line."""
+    programs = ["\n".join(stripped_lines(path.read_text())) for path in (repository / "examples").glob("*.*")]
+    guides = sorted((repository / "docs").glob("from-*.md")) + sorted((repository / "docs" / "guides").glob("*.md"))
+    assert len(guides) > 9
     for guide in guides:
         for language, code in re.findall(r"```(cpp|python)\n(.*?)```", guide.read_text(), re.DOTALL):
             if language == "python":
                 ast.parse(code)
             else:
-                assert any("\n".join(lines(code)) in program for program in programs), f"{guide.name}:\n{code}"
+                assert any("\n".join(stripped_lines(code)) in program for program in programs), f"{guide.name}:\n{code}"
+
+
+def test_the_readme_shows_minimal(repository):
+    """The diff in README.md leads to examples/minimal.cpp; what it removes is a line of a plain libtorch loop."""
+    shown = re.search(r"```diff\n(.*?)```", (repository / "README.md").read_text(), re.DOTALL)[1].splitlines()
+    assert {line[0] for line in shown} == {"+", "-", " "}
+    after = "\n".join(line[1:].strip() for line in shown if line[0] != "-")
+    assert after in "\n".join(stripped_lines((repository / "examples" / "minimal.cpp").read_text()))
+    assert not [line for line in shown if line[0] != "+" and "rondo::" in line]
+
+
+@pytest.mark.parametrize("strategy, ranks", [("ddp", 2), ("zero3", 2), ("zero3", 1)])
+def test_weight_average(example, strategy, ranks):
+    output = example("weight_average", strategy, ranks=ranks)
+    assert max(numbers(output, "loss of the weights") + numbers(output, "loss of the average")) < 1
+
+
+def test_uneven_steps(example):
+    output = example("uneven_steps", ranks=3)
+    assert sorted(numbers(output, "took")) == [40, 60, 80]
+    errors = numbers(output, "error")
+    assert len(errors) == 3 and len(set(errors)) == 1 and errors[0] < 0.01
 
 
 @pytest.mark.parametrize("strategy", ["zero3", "random"])

@@ -111,13 +111,3 @@ def test_the_core_needs_no_libtorch(installed, tmp_path):
         "if(TARGET Libtorch::Libtorch)\n  message(FATAL_ERROR \"libtorch was looked for\")\nendif()\n"
         "if(NOT TARGET rondo::core)\n  message(FATAL_ERROR \"no rondo::core\")\nendif()\n")
     must("cmake", "-S", tmp_path, "-B", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={installed}")
-
-
-def test_the_readme_shows_the_example(repository):
-    """The README's C++ code must be part of a program that the tests above build and run."""
-    readme = (repository / "README.md").read_text()
-    shown = readme.split("```cpp\n")[1].split("```")[0]
-    program = (repository / "examples/external/train.cpp").read_text()
-    lines = [line for line in shown.splitlines() if line.strip()]
-    assert len(lines) >= 15
-    assert [line for line in lines if line not in program.splitlines()] == []

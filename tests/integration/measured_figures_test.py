@@ -7,7 +7,7 @@ from measured import MOST_OVER_MINIMUM, REPOSITORY, RULE, peer_ratio, ratio_text
 
 pytestmark = pytest.mark.tooling
 
-DOCUMENTS = ["README.md", "docs/sharded.md", "docs/multi_host.md", "docs/status.md"]
+DOCUMENTS = ["README.md", "docs/communication.md", "docs/hierarchical.md", "docs/status.md"]
 # These also have numbers of their own.
 WITHOUT_TABLES = ["docs/status.md", "docs/model_parallel.md", "docs/precision.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+\.md)?(?:#([^)\s]+))?\)")
@@ -109,7 +109,7 @@ def test_ratios_of_the_plug_in_are_those_of_its_steps():
 
 
 def test_every_row_of_the_readme_with_figures_links_to_one_table():
-    measured = section((REPOSITORY / "README.md").read_text(), "measured")
+    measured = section((REPOSITORY / "README.md").read_text(), "benchmarks")
     rows = [line for line in measured.splitlines() if line.startswith("| [")]
     assert len(rows) >= 4
     for row in rows:

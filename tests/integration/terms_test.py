@@ -89,11 +89,28 @@ def test_no_cell_of_a_table_is_long(repository, tmp_path):
     assert [cell for page in pages(repository) for cell in long_cells(page)] == []
 
 
+def reached_pages(readme):
+    """Markdown pages that a reader reaches from `readme` through links."""
+    reached, waiting = set(), [readme.resolve()]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for target in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text()):
+            linked = (page.parent / target).resolve()
+            if linked.exists():
+                waiting.append(linked)
+    return reached
+
+
 def test_every_page_is_reached_from_the_readme(repository):
-    """Readers do not find a page without a link."""
-    readme = (repository / "README.md").read_text()
-    missing = [page.name for page in (repository / "docs").glob("*.md") if f"docs/{page.name}" not in readme]
-    assert missing == []
+    """A page that nobody links to is not read."""
+    reached = reached_pages(repository / "README.md")
+    assert [str(page) for page in sorted((repository / "docs").rglob("*.md")) if page.resolve() not in reached] == []
+    index = (repository / "docs" / "README.md").read_text()
+    pages = [str(page.relative_to(repository / "docs")) for page in (repository / "docs").rglob("*.md")]
+    assert [page for page in pages if "decisions/" not in page and page != "README.md" and f"]({page})" not in index] == []
 
 
 def test_every_decision_is_in_their_list(repository):

@@ -6,7 +6,7 @@
 #include "rondo/nn/wrap.h"
 #include "tests/parallel/sharded/layers.h"
 
-// Supported kinds of units besides one tensor in and one out, and their limits (docs/sharded.md, Limits).
+// Supported kinds of units besides one tensor in and one out, and their limits (docs/guides/units.md, Rules).
 namespace rondo::testing::unit_limits_test {
 namespace {
 
