@@ -15,6 +15,14 @@ namespace rondo {
 // and is printed where it is this process's to report.
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
 
+// Name and versions of this program: "rondo 0.1.0 for libtorch 2.13.0".
+std::string program_identity();
+// `rondo` hands its identity to the programs that it starts in this variable.
+inline constexpr const char* kStarterVariable = "RONDO_STARTED_BY";
+// Returns why this program cannot run when parts of two installations are mixed: a program and the library that it has
+// loaded, or a program and the `rondo` that started it; empty when they fit. Removes kStarterVariable from the environment.
+std::string describe_mixture();
+
 // "PROGRAM: text" on standard error. Texts of files may be in it: printable(), and cut at 8 KiB.
 void print_error(const std::string& program, std::string_view text);
 
