@@ -125,7 +125,7 @@ docs-api: ## the reference of the public headers, in build/docs-api; fails when 
 package: setup ## wheel, tar archive and Debian package in build/package, tested in clean environments; KINDS="wheel tar deb"
 	@scripts/configure.sh release
 	@.venv/bin/python scripts/package.py $(KINDS)
-	@.venv/bin/python scripts/package_try.py $(KINDS)
+	@.venv/bin/python -m pytest tests/packages/packages_test.py
 
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)

@@ -35,11 +35,11 @@ COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-fo
 Upstream-Name: rondo
 
 Files: *
-Copyright: the rondo authors
+Copyright: 2026 the rondo authors
 License: Apache-2.0
 
 Files: usr/lib/rondo/libspdlog.so.* usr/lib/rondo/libfmt.so.* usr/lib/rondo/libhighs.so usr/lib/rondo/include/*
-Copyright: their authors, as /usr/share/rondo/licences says
+Copyright: 2013-2026 their authors, whom /usr/share/rondo/licences names
 License: Expat
 
 License: Apache-2.0
@@ -54,11 +54,13 @@ CHANGES = """rondo ({version}) unstable; urgency=medium
 
  -- The rondo authors <rondo@localhost>  {date}
 """
-# Nothing but what a user of rondo has asked for is changed: lintian's reasons do not hold here.
-OVERRIDES = """# Programs are explained by --help and /usr/share/rondo/docs.
-rondo: no-manual-page
+OVERRIDES = """# The project has no address for mail.
+rondo: bogus-mail-host *
+rondo: bogus-mail-host-in-debian-changelog *
+# Programs are explained by --help and /usr/share/rondo/docs.
+rondo: no-manual-page *
 # libtorch, which Debian lacks, may be beside the package; /usr/lib/rondo holds rondo's own libraries.
-rondo: custom-library-search-path
+rondo: custom-library-search-path *
 """
 
 

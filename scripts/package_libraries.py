@@ -55,7 +55,7 @@ def own_libraries(files, torch_libraries, *own_folders):
 
 def copy_stripped(source, target):
     shutil.copyfile(source, target)
-    target.chmod(0o755)
+    target.chmod(0o755)  # of a program; strip keeps it
     run("strip", "--strip-unneeded", target)
 
 

@@ -38,6 +38,8 @@ def copy_programs(build, folder):
         copy_stripped(program, folder / "bin" / program.stem)
     for library in sorted((build / "package" / "lib" / "rondo").glob("librondo*.so")):
         copy_stripped(library, folder / "lib" / "rondo" / library.name)
+    for library in (folder / "lib" / "rondo").glob("libhighs*"):  # cmake --install has put it there
+        run("strip", "--strip-unneeded", library)
 
 
 def copy_cmake_package(build, folder):
@@ -82,9 +84,8 @@ def make_stage(build, folder, steady_libraries=True):
     copy_libraries(included, private)
     copy_licences(included, COMPILED_IN, folder / "share" / "rondo" / "licences")
     for path in files_below(folder):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.parent.name == "bin" or ".so" in path.name or path.suffix in (".py", ".sh") and path.stat().st_mode & 0o100
-                       else 0o644)
+        is_script = path.read_bytes()[:2] == b"#!"
+        path.chmod(0o755 if path.parent == folder / "bin" or is_script else 0o644)
     return {name: path for name, path in libraries.items() if name not in included}
 
 

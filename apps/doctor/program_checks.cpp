@@ -86,7 +86,8 @@ namespace fs = std::filesystem;
 using rondo::str;
 
 constexpr const char* kGetLibtorch =
-    "make setup   (or set LIBTORCH=/path/to/libtorch and build again; any libtorch >= 2.11)";
+    "pip install torch of the version that rondo was built with, or set LIBTORCH=/path/to/libtorch; in the "
+    "sources: make setup, then build again (any libtorch >= 2.11)";
 
 // Empty when it can be loaded, else why not.
 std::string load_error(const fs::path& directory) {

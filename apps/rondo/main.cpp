@@ -128,7 +128,7 @@ std::string describe_libtorch() {
     const bool cuda = std::filesystem::exists(folder / "lib" / "libtorch_cuda.so");
     return str(rondo::libtorch_version(folder), cuda ? " (CUDA build), " : " (CPU build), ", folder.string());
   } catch (const rondo::Error& error) {
-    return error.what();
+    return str("none: ", error.what());
   }
 }
 
