@@ -121,6 +121,12 @@ gpu-check: ## trainings on a card against the CPU's losses, and steps beside PyT
 docs-api: ## the reference of the public headers, in build/docs-api; fails when one of them lacks a comment
 	@scripts/docs_api.sh
 
+.PHONY: package
+package: setup ## wheel, tar archive and Debian package in build/package, tested in clean environments; KINDS="wheel tar deb"
+	@scripts/configure.sh release
+	@.venv/bin/python scripts/package.py $(KINDS)
+	@.venv/bin/python -m pytest tests/packages/packages_test.py
+
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from charts import bytes_text
-from harness import BIN, REPOSITORY, goal_text, machine, parser_of, run, say, table, value_text
+from harness import BIN, REPOSITORY, machine, parser_of, run, say, table, value_text
 from peers.peer_ratio import RULE, peer_ratio, ratio_text
 
 GPT = ["--model", "gpt-25m", "--dtype", "float32"]
@@ -111,14 +111,13 @@ def steps(rows):
         heading.append("max(compute, line rate) ms")
         for line, row in zip(lines, figures):
             line.append(f"{row['bound_ms']:.0f}" if row.get("bound_ms") else "")
-    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], value_text(row), goal_text(row)]
+    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], value_text(row)]
               for row in rows if "ratio" in row]
-    return table(heading, lines) + [""] + table(["of what", "model", "dtype", "of", "to", "ratio", "goal"], ratios)
+    return table(heading, lines) + [""] + table(["of what", "model", "dtype", "of", "to", "ratio"], ratios)
 
 
 def ablation(rows):
-    wins = [f"`{row['policy']}` was faster by more than 1 % in {row['won']} of {row['tried']} comparisons"
-            + ("." if row["won"] else ": it never won here.") for row in rows if "won" in row]
+    wins = [f"`{row['policy']}` was faster by more than 1 % in {row['won']} of {row['tried']} comparisons." for row in rows if "won" in row]
     return [*steps(rows), "", *wins]
 
 
@@ -133,29 +132,28 @@ def pipelines(rows):
     lines = [[row["system"], row["schedule"] or "ddp", f"{row['step_ms_p50']:.1f}", f"{row['step_ms_min']:.1f}",
               f"{row.get('tokens_per_s') or row.get('samples_per_s'):.0f}", listed(row.get("idle_ms")), listed(row.get("simulated_idle_ms"))]
              for row in figures]
-    ratios = [[row["ratio"].replace("_", " "), row["of"], row["to"], value_text(row), goal_text(row)]
+    ratios = [[row["ratio"].replace("_", " "), row["of"], row["to"], value_text(row)]
               for row in rows if "ratio" in row]
     return table(["system", "schedule", "step p50 ms", "min ms", what, "ranks idle, ms", "simulated"], lines) + [""] + table(
-        ["of what", "of", "to", "ratio", "goal"], ratios)
+        ["of what", "of", "to", "ratio"], ratios)
 
 
 # Sections of the page that appear if they were measured: group, heading, text, function of the tables.
 STEP_SECTIONS = [
     ("sharded", "Sharded training on one host", "Sharded strategies next to PyTorch's ZeroRedundancyOptimizer (zero1) and FSDP2, "
-     "the same matrix products on\nboth sides. Another run than the table above: the same ratio of two systems may differ by a few percent\n"
-     "between the two tables, and goals that are missed stand as they came out. Peak resident memory counts pages that ranks share once ([cli.md](cli.md#rondo-bench-step)).",
+     "with the same matrix products.\nPeak resident memory counts pages that ranks share once ([cli.md](cli.md#rondo-bench-step)).",
      steps),
-    ("step_hosts", "Training between two hosts, 1 Gbit", "One rank on each host. Compute is the step of one process in the same run; "
-     "line rate is what the link needs for the\nleast that a strategy must send.", steps),
-    ("ablation", "The communication scheduler's policies, two hosts, 1 Gbit", "Switched on in turn; each is compared with the same "
-     "without it.", ablation),
-    ("whole", "With rondo's own choice of matrix products", "The whole product next to PyTorch as it is; "
-     "`one_device` without a setting has PyTorch's products.", steps),
+    ("step_hosts", "Training between two hosts, 1 Gbit", "One rank on each host. Compute is the step of one process in the same run. "
+     "Line rate is the time that the link needs\nfor the least data that a strategy must send.", steps),
+    ("ablation", "The communication scheduler's policies, two hosts, 1 Gbit", "Policies are enabled one after the other. "
+     "Each is compared with the configuration before it.", ablation),
+    ("whole", "With rondo's own choice of matrix products", "rondo with its own choice of [matrix products](precision.md#matrix-products) "
+     "next to PyTorch. `one_device` without a\nsetting uses PyTorch's.", steps),
     ("pipeline", "Pipelines on one host", "gpt-25m in 2 stages, 8 samples in 8 micro-batches, next to PyTorch's torch.distributed.pipelining over Gloo. "
-     "How long ranks\nstood still, and have to by the simulation of the schedule with the measured times of forward, input and weight gradient\n"
-     "([cli.md](cli.md#rondo-bench-dev-pipeline)).", pipelines),
-    ("pipeline_emulated", "Pipelines of 4 ranks, emulated accelerators", "Two units a rank; forward, input gradient and weight gradient of each "
-     "take 10 ms, in which the core is free. 8 micro-batches.\nMessages and everything else are real.", pipelines),
+     "The last\ncolumns are the measured idle times of the ranks, and those of the simulated schedule with the measured times of forward\n"
+     "and backward ([cli.md](cli.md#rondo-bench-dev-pipeline)).", pipelines),
+    ("pipeline_emulated", "Pipelines of 4 ranks, emulated accelerators", "Two units a rank, 8 micro-batches. Forward, input gradient and weight "
+     "gradient of a unit take 10 ms each, during which\nthe core is free. Everything else is real.", pipelines),
     ("pipeline_hosts", "Pipelines between two hosts, 1 Gbit", "gpt-25m in 2 stages, 8 samples in 8 micro-batches; ddp with 4 samples a rank.", pipelines),
     ("pipeline_hosts_400", "Pipelines between two hosts, 400 Mbit", "The same on a slower link.", pipelines),
 ]
@@ -176,13 +174,14 @@ def written_by_others(path, name):
 def page(folder):
     parts = [
         "# Benchmarks", "",
-        f"Measured on {datetime.date.today()} on {machine()}, {os.cpu_count()} processors, by `bench/benchmarks.py`. All systems of a",
-        "table took turns in one run; ratios count, absolute figures move between machines. Times are p50 (minimum) of the slowest rank.",
+        f"Measured on {machine()}, {os.cpu_count()} processors, by `bench/benchmarks.py`. <!-- {datetime.date.today()} -->",
+        "All systems of a table took turns in one run. Ratios carry over to other machines better than absolute figures.",
+        "Times are the median (minimum) of the slowest rank. A system may differ by some percent between two tables.",
         RULE,
         "", "## all_reduce on one host, data just written", "",
-        "float32; four sets of buffers in rotation, each written by its owner before the ranks meet and the time starts, as gradients",
-        "are. Registered memory is what libtorch's allocator hands out under rondo; ordinary memory is any other. Both by the direct",
-        "call; the third column goes through `c10d::Work`.", "", *collectives(read(folder, "fresh"), 2)]
+        "float32, four sets of buffers in rotation. Each owner writes its buffer before the timed call, as with gradients.",
+        "Registered memory comes from libtorch's allocator under rondo; ordinary memory is any other. Both columns use the direct",
+        "call; the third goes through `c10d::Work`.", "", *collectives(read(folder, "fresh"), 2)]
     for ranks in (2, 4):
         parts += ["", f"## all_reduce on one host, warm caches, {ranks} ranks", "", *collectives(read(folder, "warm"), ranks)]
     if read(folder, "algorithms"):

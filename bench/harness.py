@@ -8,6 +8,7 @@ import random
 import struct
 import subprocess
 import sys
+import textwrap
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests" / "integration"))
@@ -161,10 +162,9 @@ def table(columns, rows):
     return [heading, "|" + "---|" * len(columns), *lines]
 
 
-def goal_text(row):
-    if row.get("goal") is None:
-        return ""
-    return f"{'<=' if row.get('better') == 'lower' else '>='} {row['goal']:g}"
+def wrapped(text, indent=""):
+    """Lines of a paragraph of a page, or of a list's item."""
+    return textwrap.wrap(text, 116, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def value_text(row, digits=3):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The accuracy of plans of meshes: profiles, plans and trains each model on ranks of this host, on every mesh in turn.
-Prints predicted and measured steps and peaks; --docs writes them into docs/planner.md. Needs an otherwise idle machine.
+Prints predicted and measured steps and peaks; --docs writes them into docs/planner/accuracy.md. Needs an otherwise idle machine.
 Fixed work is timed around each profile and run, as in bench/prediction.py: a row is measured again if that time changed
 by more than 3 %, and the step's error is also given at the run's own speed. With --emulate four ranks have emulated
 accelerators, since two cores cannot run four computing ranks; emulated work takes fixed times, so no correction is
@@ -15,7 +15,7 @@ import json
 import pathlib
 import tempfile
 
-from harness import BIN, MIB, TRAIN_QUIETLY, finish, make_plan, one_thread, parser_of, rondo, table, write_training_text
+from harness import BIN, MIB, TRAIN_QUIETLY, finish, make_plan, one_thread, parser_of, rondo, table, wrapped, write_training_text
 from prediction import MODELS, OneHost, STEADY, add_errors, machine_seconds
 
 GOALS = {"step_ms": 0.10, "peak_bytes": 0.05}
@@ -83,14 +83,14 @@ def cells(row):
 def page(rows, where):
     within = {key: sum(abs(row["errors"][key]) <= most for row in rows) for key, most in GOALS.items()}
     own = sum(abs(row["step_error_at_its_speed"]) <= GOALS["step_ms"] for row in rows)
-    return [f"Measured on {datetime.date.today()}, {where}. Steps within 10 %: {within['step_ms']} of {len(rows)}, at the machine's speed during each run {own}; "
-            f"peaks within 5 %: {within['peak_bytes']}.",
-            "", *table(["model", "mesh", "step predicted, ms", "measured", "machine's change", "error at its speed", "peak predicted, MiB", "measured"],
+    return [*wrapped(f"{where}. Steps within 10 %: {within['step_ms']} of {len(rows)}, at the machine's speed during each run {own}; "
+                     f"peaks within 5 %: {within['peak_bytes']}."),
+            f"<!-- measured {datetime.date.today()} -->", "", *table(["model", "mesh", "step predicted, ms", "measured", "machine's change", "error at its speed", "peak predicted, MiB", "measured"],
                        [cells(row) for row in rows])]
 
 
 def main():
-    parser = parser_of(__doc__, docs="planner.md")
+    parser = parser_of(__doc__, docs="planner/accuracy.md")
     parser.add_argument("--models", type=int, nargs="+", default=[0, 2], help="numbers of bench/prediction.py's models")
     parser.add_argument("--meshes", nargs="+", help=f"default: {' '.join(MESHES)}; emulated {' '.join(EMULATED_MESHES)}")
     parser.add_argument("--ranks", type=int, default=2, help="of this host")
@@ -114,7 +114,7 @@ def main():
             folder.mkdir(parents=True, exist_ok=True)
             write_training_text(text)
             rows += run_model(MODELS[number], OneHost(arguments.ranks), arguments.meshes or MESHES, text, folder, arguments)
-    finish(arguments, rows, page(rows, where), "planner.md", section)
+    finish(arguments, rows, page(rows, where), "planner/accuracy.md", section)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ separately.
 
 For every model and rate it runs one `rondo profile`. For every memory limit between the needs of the leanest plan and
 of ddp it runs one `rondo plan` and one `rondo train --plan`. Prints the run's prediction.json with the median and the
-largest error, and writes it into docs/planner.md with --docs. Needs root (network namespaces) and an otherwise idle
+largest error, and writes it into docs/planner/accuracy.md with --docs. Needs root (network namespaces) and an otherwise idle
 machine.
 With --random the models, rates and limits are random, and each plan has a profile of its own.
 A machine whose speed changes between profile and run invalidates a prediction. Fixed work is timed before the
@@ -202,14 +202,14 @@ def summary(rows):
     for key, (name, goal) in GOALS.items():
         errors = [abs(row["errors"][key]) for row in rows]
         within = sum(error <= goal for error in errors)
-        lines.append([name, f"{statistics.median(errors):.1%}", f"{max(errors):.1%}", f"{goal:.0%}", f"{within} of {len(errors)}"])
+        lines.append([name, f"{statistics.median(errors):.1%}", f"{max(errors):.1%}", f"{100 * goal:.0f} %: {within} of {len(errors)}"])
     return lines
 
 
 def page(rows):
     mixed = sum(len(row["choices"]) > 1 for row in rows)
-    lines = [f"Measured on {datetime.date.today()}; {mixed} of {len(rows)} plans mix strategies; medians of the steps behind the first",
-             "few, peaks of tracked memory.", "", *table(["", "median error", "worst", "goal", "within it"], summary(rows)), ""]
+    lines = [f"{mixed} of {len(rows)} plans mix strategies. Steps are medians without the first few; peaks are of tracked memory.",
+             f"<!-- measured {datetime.date.today()} -->", "", *table(["", "median error", "worst", "runs within"], summary(rows)), ""]
     details = []
     for row in rows:
         predicted, measured = row["predicted"], row["measured"]
@@ -222,13 +222,13 @@ def page(rows):
     shares = [sum(abs(row["errors"]["step_ms"]) <= most for row in rows) for most in (0.05, 0.1)]
     own = [sum(abs(row["step_error_at_its_speed"]) <= most for row in rows) for most in (0.05, 0.1)]
     lines.insert(2, f"At the machine's speed during each run: {own[0]} within 5 %, {own[1]} within 10 %.")
-    lines.insert(2, f"Steps within 5 %: {shares[0]} of {len(rows)} (wanted: nine in ten); within 10 %: {shares[1]} (wanted: all).")
+    lines.insert(2, f"Steps within 5 %: {shares[0]} of {len(rows)}; within 10 %: {shares[1]}.")
     return lines + table(["model", "place", "limit, MiB", "step predicted, ms", "measured", "machine's change", "error at its speed", "overhead predicted, ms",
                           "exposed predicted, ms", "measured", "peak predicted, MiB", "measured", "choices"], details)
 
 
 def main():
-    parser = parser_of(__doc__, docs="planner.md")
+    parser = parser_of(__doc__, docs="planner/accuracy.md")
     parser.add_argument("--models", type=int, nargs="+", default=[0, 1, 2], help="numbers of models")
     parser.add_argument("--rates", nargs="*", default=["1gbit", "500mbit"], help="between the hosts, as tc writes them")
     parser.add_argument("--limits", type=int, default=3, help="memory limits for each model and rate")
@@ -269,7 +269,7 @@ def main():
         if chosen:
             print("\n".join(["", section, *page(chosen)]))
         if chosen and arguments.docs:
-            write_section("planner.md", section, page(chosen))
+            write_section("planner/accuracy.md", section, page(chosen))
     keep(arguments.json, rows)
 
 

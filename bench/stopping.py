@@ -194,12 +194,11 @@ def once(place, phase):
 def page(results):
     """Returns the section of docs/benchmarks.md."""
     lines = ["## From TERM to the end", "",
-             f"Seconds until the last process and its output have ended, {results[0]['runs']} runs each, by `bench/stopping.py`; those up to the resume",
-             "are phases of `rondo train`, on two processes but for the resume; a large checkpoint is one of 306 MB. Where there is something to",
-             "save it is saved.",
+             f"Seconds from SIGTERM until the last process has ended, {results[0]['runs']} runs each, by `bench/stopping.py`. The rows up to the resume",
+             "are phases of `rondo train` on two processes (resume: one). A large checkpoint has 306 MB. Unsaved state is saved first.",
              ""]
-    return lines + table(["program or phase", "p50 s", "longest s", "goal s", "exit code"],
-                         [[row["phase"], f"{row['p50_s']:.2f}", f"{row['max_s']:.2f}", f"{row['goal_s']:.0f}",
+    return lines + table(["program or phase", "p50 s", "longest s", "exit code"],
+                         [[row["phase"], f"{row['p50_s']:.2f}", f"{row['max_s']:.2f}",
                            ", ".join("by the signal" if code == -signal.SIGTERM else str(code) for code in row["exit_codes"])]
                           for row in results])
 

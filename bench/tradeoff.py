@@ -4,7 +4,7 @@
 Three planners have the same limits. One may only schedule (every unit zero3, gathers up to four slots ahead). One may
 only keep parameters (zero3 or zero3_keep for each unit, gathers one slot ahead). One may do both. They run on real
 hardware between two emulated hosts, and in the simulator for a GPT of 48 layers on 16 ranks at several rates of the
-link. Nothing is checkpointed. Writes the section of docs/planner.md and its pictures. The real part needs root and
+link. Nothing is checkpointed. Writes the section of docs/planner/quality.md and its pictures. The real part needs root and
 about 8 minutes on an otherwise idle machine; the synthetic part does not.
 
   bench/tradeoff.py --json build/benchmarks/tradeoff.json
@@ -18,7 +18,7 @@ import tempfile
 
 from charts import line_chart
 from harness import (MIB, REPOSITORY, bench_step, keep, kept, linked_hosts, make_plan, parser_of, profile_for_contest, rondo, rondo_json, say,
-                     table, write_section)
+                     table, wrapped, write_section)
 
 # By name: allowed strategies of units, and the largest number of slots by which gathers may precede their use.
 PLANNERS = {"schedule": (["zero3"], 4), "keep": (["zero3", "zero3_keep"], 1), "both": (["zero3", "zero3_keep"], 4)}
@@ -171,11 +171,12 @@ def milliseconds(value):
 
 
 def page(result):
-    lines = [f"Measured on {result['date']} by `make bench-tradeoff`.", ""]
-    lines += table(["expected", "came out"], hypotheses(result))
+    lines = [f"Measured by `make bench-tradeoff`. <!-- {result['date']} -->", ""]
+    for expected, found in hypotheses(result):
+        lines += wrapped(f"- {expected} Measured: {found}.", indent="  ")
     if run := result.get("real"):
-        lines += ["", f"Real runs, {run['model']} on two emulated hosts, {run['rate']}: median step in ms at the same limit, in brackets as "
-                  "predicted.", "",
+        lines += ["", f"Real runs, {run['model']} on two emulated hosts, {run['rate']}: median step in ms at the same limit,",
+                  "in brackets as predicted.", "",
                   *table(["limit, MiB", *PLANNERS],
                          [[f"{limit / MIB:.0f}", *(f"{milliseconds(run['steps'][name][i])} ({milliseconds(run['predicted'][name][i])})"
                                                   for name in PLANNERS)] for i, limit in enumerate(run["limits"])]),
@@ -183,9 +184,9 @@ def page(result):
                   *table(["zero3 with", "step, ms", "peak, MiB"],
                          [[f"`{row['setting']}`" if row["setting"] != "kept" else "everything kept (zero3_keep)", f"{row['step_ms']:.0f}",
                            f"{row['peak_bytes'] / MIB:.0f}"] for row in run["prefetch"]]),
-                  "", "![step time against memory limit, real runs](images/tradeoff-real.svg)"]
+                  "", "![step time against memory limit, real runs](../images/tradeoff-real.svg)"]
     if result.get("synthetic"):
-        lines += ["", "![step time against memory limit, synthetic GPT](images/tradeoff-synthetic.svg)"]
+        lines += ["", "![step time against memory limit, synthetic GPT](../images/tradeoff-synthetic.svg)"]
     return lines
 
 
@@ -233,7 +234,7 @@ def main():
     if not arguments.no_docs:
         for name, picture in pictures(result).items():
             (REPOSITORY / "docs" / "images" / f"{name}.svg").write_text(picture)
-        write_section("planner.md", "tradeoff", page(result))
+        write_section("planner/quality.md", "tradeoff", page(result))
 
 
 if __name__ == "__main__":

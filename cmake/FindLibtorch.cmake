@@ -6,6 +6,9 @@
 # Libtorch_HAS_CUDA. Libtorch::Libtorch links Libtorch::Cuda unless Libtorch_CUDA_ON_DEMAND is set: then programs start without
 # CUDA, and load it (rondo/device/cards.h).
 #
+# Libtorch_LINK names a symbolic link to be made to the folder of libtorch. Targets then link libtorch by it, so that what they
+# are linked to does not depend on where libtorch is.
+#
 # The CMake package inside a CUDA wheel calls enable_language(CUDA); this module links the libraries directly
 # so that a machine with only the wheel can build.
 set(_hints)
@@ -68,6 +71,12 @@ endif()
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
   set(_lib "${Libtorch_DIR_FOUND}/lib")
+  if(Libtorch_LINK)
+    get_filename_component(_folder "${Libtorch_LINK}" DIRECTORY)
+    file(MAKE_DIRECTORY "${_folder}")
+    file(CREATE_LINK "${Libtorch_DIR_FOUND}" "${Libtorch_LINK}" SYMBOLIC)
+    set(_lib "${Libtorch_LINK}/lib")
+  endif()
   set(Libtorch_HAS_CUDA OFF)
   add_library(Libtorch::Libtorch INTERFACE IMPORTED GLOBAL)
   target_include_directories(

@@ -29,6 +29,13 @@ find_package(Libtorch REQUIRED)
 
 # The solver of the planner, which without it answers by heuristics.
 find_package(Highs QUIET)
+# Inside the project, as in .venv, it is in no run path: a build has a link to it, and an installation a copy of it.
+string(FIND "${HIGHS_LIBRARY}" "${PROJECT_SOURCE_DIR}/" RONDO_HIGHS_IN_PROJECT)
+if(Highs_FOUND AND RONDO_HIGHS_IN_PROJECT EQUAL 0 AND RONDO_IS_TOP_LEVEL)
+  get_filename_component(_name "${HIGHS_LIBRARY}" NAME)
+  file(CREATE_LINK "${HIGHS_LIBRARY}" "${CMAKE_BINARY_DIR}/${RONDO_PRIVATE_LIBRARIES}/${_name}" SYMBOLIC)
+  unset(_name)
+endif()
 
 # Images: optional. JPEG only by libjpeg-turbo, which can decode a part of an image.
 find_package(JPEG QUIET)

@@ -31,9 +31,14 @@ install(DIRECTORY "${installed_headers}/rondo" DESTINATION "${CMAKE_INSTALL_INCL
 install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")\nset(DESTINATION \"${CMAKE_INSTALL_DATADIR}/rondo\")")
 install(SCRIPT cmake/InstallDocuments.cmake)
 
+# Which libtorch the programs load (RondoRunPath.cmake).
+install(CODE "set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${RONDO_PRIVATE_LIBRARIES}/libtorch\")
+              get_filename_component(folder \"\${link}\" DIRECTORY)
+              file(MAKE_DIRECTORY \"\${folder}\")
+              file(CREATE_LINK \"${Libtorch_DIR_FOUND}\" \"\${link}\" SYMBOLIC)")
+
 # A solver inside the project's .venv comes along, with its licence: programs that need no libtorch need no .venv either.
-string(FIND "${HIGHS_LIBRARY}" "${PROJECT_SOURCE_DIR}/.venv/" inside_the_project)
-if(Highs_FOUND AND inside_the_project EQUAL 0)
+if(Highs_FOUND AND RONDO_HIGHS_IN_PROJECT EQUAL 0)
   install(FILES "${HIGHS_LIBRARY}" DESTINATION "${RONDO_PRIVATE_LIBRARIES}")
   get_filename_component(highs_folder "${HIGHS_LIBRARY}" DIRECTORY)
   file(GLOB highs_licence "${highs_folder}/../share/doc/HIGHS/LICENSE*")

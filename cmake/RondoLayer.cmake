@@ -49,7 +49,6 @@ function(rondo_use_torch target)
     endif()
     target_precompile_headers(${target} REUSE_FROM rondo_torch_header)
   endif()
-  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "${RONDO_TORCH_RUN_PATH}")
 endfunction()
 
 # A program that loads models from shared modules (rondo/models/model_file.h): it holds and exports all of the layers that a

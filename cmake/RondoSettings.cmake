@@ -59,6 +59,11 @@ if(RONDO_SANITIZE)
   add_link_options(-fsanitize=${RONDO_SANITIZE})
 endif()
 
+# Sources compile to the same bytes in any folder.
+if(RONDO_REPRODUCIBLE)
+  add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=" "-ffile-prefix-map=${CMAKE_BINARY_DIR}/=build/")
+endif()
+
 if(RONDO_COVERAGE)
   # Ranks are threads that count at the same time.
   add_compile_options(--coverage -fprofile-update=prefer-atomic)

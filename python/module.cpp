@@ -7,31 +7,39 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "python/create_backend.h"
+#include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/native_backend.h"
-#include "rondo/backend/registry.h"
 #include "rondo/backend/rendezvous.h"
 #include "rondo/base/error.h"
 #include "rondo/collective/shared_memory/helper_thread.h"
 
 namespace {
 
-using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
-using StorePointer = c10::intrusive_ptr<c10d::Store>;
+// A holder that releases the interpreter's lock to drop its reference: an engine that is destroyed waits for
+// threads which may want the lock. Laid out as c10::intrusive_ptr, which libtorch's own casts copy from.
+template <class T>
+class UnlockedPointer {
+ public:
+  UnlockedPointer() = default;
+  UnlockedPointer(const UnlockedPointer&) = default;
+  UnlockedPointer(UnlockedPointer&&) noexcept = default;
+  UnlockedPointer& operator=(const UnlockedPointer&) = default;
+  UnlockedPointer& operator=(UnlockedPointer&&) noexcept = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): pybind11 converts
+  UnlockedPointer(c10::intrusive_ptr<T> pointer) : pointer_(std::move(pointer)) {}
+  explicit UnlockedPointer(T* pointer) : pointer_(c10::intrusive_ptr<T>::unsafe_steal_from_new(pointer)) {}
+  ~UnlockedPointer() {
+    if (!pointer_ || PyGILState_Check() == 0) return;
+    const py::gil_scoped_release unlocked;
+    pointer_.reset();
+  }
+  T* get() const noexcept { return pointer_.get(); }
 
-// Collective over `store`, which must be private to the group. Blocking; called without the interpreter's
-// lock.
-BackendPointer create_backend(const StorePointer& store, int rank, int size,
-                              const std::vector<int>& world_ranks, const std::string& group_name,
-                              std::chrono::milliseconds timeout) {
-  return rondo::make_backend("native", {.group_name = group_name,
-                                        .rank = rank,
-                                        .size = size,
-                                        .world_ranks = world_ranks,
-                                        .store = store,
-                                        .timeout = rondo::bounded_duration(timeout),
-                                        .deterministic = rondo::deterministic_by_environment()});
-}
+ private:
+  c10::intrusive_ptr<T> pointer_;
+};
 
 // A Python exception class for one of rondo's; instances have `ranks`, those to blame in the group's
 // numbering.
@@ -67,7 +75,15 @@ void translate(std::exception_ptr thrown) {
   }
 }
 
+// Makes a class of an engine known, whose methods are those of its base.
+template <class Engine>
+void bind_engine(py::module_& module, const char* name) {
+  py::class_<Engine, UnlockedPointer<Engine>, rondo::RequestBackend>(module, name);
+}
+
 }  // namespace
+
+PYBIND11_DECLARE_HOLDER_TYPE(T, UnlockedPointer<T>, true)
 
 PYBIND11_MODULE(native, module) {
   // The types of stores and backends.
@@ -88,19 +104,29 @@ PYBIND11_MODULE(native, module) {
   py::register_exception_translator(&translate);
 
   // What c10d asks of Gloo's and NCCL's groups beyond the interface of all backends.
-  py::class_<rondo::NativeBackend, c10::intrusive_ptr<rondo::NativeBackend>, c10d::Backend>(module, "Backend")
-      .def_property_readonly("options", &rondo::NativeBackend::getBackendOptions,
+  py::class_<rondo::RequestBackend, UnlockedPointer<rondo::RequestBackend>, c10d::Backend>(module, "Backend")
+      .def_property_readonly("options", &rondo::RequestBackend::getBackendOptions,
                              "The timeout, name and global ranks of the group as they are now; a copy.")
-      .def("_set_default_timeout", &rondo::NativeBackend::setTimeout, py::arg("timeout"),
-           py::call_guard<py::gil_scoped_release>());
+      .def("_set_default_timeout", &rondo::RequestBackend::setTimeout, py::arg("timeout"),
+           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "perform_nocolor_split", [](rondo::RequestBackend&, const at::Device&) {}, py::arg("device"),
+          "Does nothing: ranks outside of a new group take no part in making it.");
+  bind_engine<rondo::NativeBackend>(module, "NativeBackend");
+  bind_engine<rondo::HierarchicalBackend>(module, "HierarchicalBackend");
 
-  module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
+  module.def("create_backend", &rondo::plugin::create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
              py::arg("rank"), py::arg("size"), py::arg("world_ranks"), py::arg("group_name"),
              py::arg("timeout"));
   // Threads that want the interpreter's lock while it is torn down would never get it.
-  module.def("stop_helper_threads", &rondo::shared_memory::stop_helper_threads,
-             py::call_guard<py::gil_scoped_release>(),
-             "Ends the helper threads of all groups of this process, for good.");
+  module.def(
+      "stop_threads",
+      [] {
+        rondo::plugin::close_groups();
+        rondo::shared_memory::stop_helper_threads();
+      },
+      py::call_guard<py::gil_scoped_release>(),
+      "Ends the threads of all groups of this process, for good, after operations in flight or 5 s.");
   module.def("launcher_store", &rondo::launcher_store,
              "The store of the job that `rondo run` started, or None.");
   module.def(

@@ -8,6 +8,7 @@
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
+#   package    wheel, archive and Debian package, in clean roots of Debian 12 and 13 and by other compilers; g++ for aarch64 (root)
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -47,6 +48,11 @@ bundle() {
 }
 coverage() { scripts/coverage.sh; }
 tooling() { release && "$python" -m pytest tests/integration -m tooling -n 2; }
+package() {
+  make package
+  scripts/try_packages.py
+  scripts/try_compilers.sh
+}
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {
   [ -n "${TESTS:-}" ] || fail "the plug-in's peers need PyTorch's sources" "Say:  make nightly TESTS=/path/to/pytorch/test"
@@ -91,7 +97,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy tooling clang asan tsan equality faults chaos survive mutate sim bundle external peers docs_api readers bench coverage)
+all=(tidy tooling clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +16,7 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
+#include "rondo/base/version.h"
 
 namespace rondo {
 namespace {
@@ -149,7 +152,27 @@ std::string describe_unknown_flag(const CLI::App& app, const std::string& given)
              is_hidden ? str("--set ", hint.name, "=VALUE") : hint.text, "?");
 }
 
+std::string program_identity() {
+  return str("rondo ", RONDO_VERSION, " for libtorch ", RONDO_LIBTORCH_VERSION);
+}
+
+std::string describe_mixture() {
+  if (std::string_view(kVersion) != RONDO_VERSION) {
+    return str("this program is of ", program_identity(), ", but the library that it has loaded is of rondo ", kVersion,
+               "; look for another rondo in LD_LIBRARY_PATH");
+  }
+  const char* const starter = std::getenv(kStarterVariable);
+  const std::string started_by = starter == nullptr ? program_identity() : starter;
+  // Not for the programs that this one starts: another rondo may be among them.
+  unsetenv(kStarterVariable);
+  if (started_by == program_identity()) return {};
+  return str("this program is of ", program_identity(), ", but the 'rondo' that started it is of ", started_by,
+             "; programs of two installations are mixed in ",
+             std::filesystem::read_symlink("/proc/self/exe").parent_path().string(), ": install one of them again");
+}
+
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
+  if (const std::string mixture = describe_mixture(); !mixture.empty()) return report(app, mixture, ExitCode::failed);
   return end_with_streams(app.get_name(), run_body(app, argc, argv, body));
 }
 

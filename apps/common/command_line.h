@@ -15,6 +15,15 @@ namespace rondo {
 // this process's to report.
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
 
+// Returns the name and versions of this program: "rondo 0.1.0 for libtorch 2.13.0".
+std::string program_identity();
+// The environment variable in which `rondo` passes its identity to the programs that it starts.
+inline constexpr const char* kStarterVariable = "RONDO_STARTED_BY";
+// Returns why this program cannot run if parts of two installations are mixed: a program and the library that
+// it has loaded, or a program and the `rondo` that started it. Returns an empty string if they fit. Removes
+// kStarterVariable from the environment.
+std::string describe_mixture();
+
 // Prints "PROGRAM: text" to standard error. `text` may contain text from files: it is made printable() and
 // truncated at 8 KiB.
 void print_error(const std::string& program, std::string_view text);

@@ -5,7 +5,9 @@
 #include <map>
 #include <sstream>
 
+#include "apps/common/child_output.h"
 #include "rondo/base/error.h"
+#include "rondo/base/library_folders.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -31,19 +33,82 @@ fs::path real(const fs::path& path) {
   return missing ? path : result;
 }
 
+// "2.13" of "2.13.1".
+std::string minor_version(const std::string& version) { return version.substr(0, version.rfind('.')); }
+
+const std::string kWanted = minor_version(RONDO_LIBTORCH_VERSION);
+
+std::string how_to_get_it() {
+  return str("pip install 'torch==", kWanted, ".*', or set LIBTORCH=/path/to/libtorch (", kWanted, ")");
+}
+
+// Throws UsageError, which names both versions, when `directory` has a libtorch of another version.
+fs::path checked(const fs::path& directory, const std::string& source) {
+  const std::string version = libtorch_version(directory);
+  if (is_libtorch_suitable(version)) return directory;
+  throw UsageError(str(source, " is libtorch ", version, " (", directory.string(),
+                       "), but rondo was built with " RONDO_LIBTORCH_VERSION "; ", how_to_get_it(),
+                       ", or install the rondo that was built with libtorch ", minor_version(version)));
+}
+
 fs::path named_by_the_user(const std::string& given) {
   const auto found = find_libtorch_below(given);
   if (!found) {
     throw UsageError(str("LIBTORCH=", given, " holds no libtorch: looked for lib/", kLibrary, " in ",
                          path_list(libtorch_candidates(given))));
   }
-  const std::string version = libtorch_version(*found);
-  if (!version.empty() && version != RONDO_LIBTORCH_VERSION) {
-    throw UsageError(str("LIBTORCH=", given, " is libtorch ", version, " (", found->string(),
-                         "), but rondo was built with " RONDO_LIBTORCH_VERSION
-                         "; build rondo again with it, or unset LIBTORCH"));
+  return checked(*found, "LIBTORCH=" + given);
+}
+
+// Where the dynamic linker finds libtorch for the programs that this one starts, which have its run path.
+fs::path found_by_linker() {
+  for (const fs::path& folder : library_folders()) {
+    if (exists_quietly(folder / kLibrary)) return real(folder).parent_path();
   }
-  return *found;
+  return {};
+}
+
+// The Python of the environment that this program is installed in, else the active one.
+std::string active_python() {
+  std::vector<fs::path> folders;
+  const fs::path packages = installation_prefix().parent_path();
+  if (packages.filename() == "site-packages") folders.push_back(packages / "../../../bin");
+  if (const std::string active = variable("VIRTUAL_ENV"); !active.empty()) folders.push_back(fs::path(active) / "bin");
+  for (const std::string& folder : split(variable("PATH"), ':')) folders.emplace_back(folder);
+  for (const fs::path& folder : folders) {
+    if (fs::path python = folder / "python3"; exists_quietly(python)) return python.lexically_normal();
+  }
+  return {};
+}
+
+// The torch that a Python would import, which is not done; empty where it has none.
+fs::path torch_of(const std::string& python) {
+  if (python.empty()) return {};
+  try {
+    // The folder in which this program was started is none of Python's here.
+    const ChildOutput answer = run_child(
+        {python, "-c",
+         "import sys; sys.path = [p for p in sys.path if p]; import importlib.util as u; s = u.find_spec('torch'); "
+         "print(s.submodule_search_locations[0] if s else '')"});
+    const std::string folder(trim(answer.text));
+    if (answer.exit_code == 0 && !folder.empty() && exists_quietly(fs::path(folder) / "lib" / kLibrary)) return folder;
+  } catch (const Error&) {  // it cannot be started
+  }
+  return {};
+}
+
+// The folders that may have libtorch, of those where the dynamic linker looks; links with their targets.
+std::string folders_looked_in() {
+  std::vector<std::string> texts;
+  for (const fs::path& folder : library_folders()) {
+    const std::string holder = folder.parent_path().filename();
+    if (holder != "libtorch" && holder != "torch") continue;
+    std::error_code is_none;
+    const fs::path target = fs::read_symlink(folder.parent_path(), is_none);
+    texts.push_back(is_none ? folder.lexically_normal().string()
+                            : str((target / "lib").string(), " (by ", folder.parent_path().lexically_normal().string(), ")"));
+  }
+  return join(texts, ", ");
 }
 
 }  // namespace
@@ -86,26 +151,29 @@ std::string libtorch_version(const fs::path& directory) {
       ".");
 }
 
+fs::path installation_prefix() {
+  std::error_code none;
+  return fs::read_symlink("/proc/self/exe", none).parent_path().parent_path();
+}
+
+bool is_libtorch_suitable(const std::string& version) {
+  return version.empty() || minor_version(version) == kWanted;
+}
+
 fs::path locate_libtorch() {
   if (const std::string given = variable("LIBTORCH"); !given.empty()) return named_by_the_user(given);
-  fs::path built_with = RONDO_LIBTORCH_DIR;
-  if (exists_quietly(built_with / "lib" / kLibrary)) return built_with;
+  if (const fs::path found = found_by_linker(); !found.empty()) return checked(found, found.string());
+  const std::string python = active_python();
+  if (const fs::path found = torch_of(python); !found.empty()) return checked(found, "the torch of " + python);
   const std::string search = variable("LD_LIBRARY_PATH");
-  for (const std::string& folder : split(search, ':')) {
-    if (!folder.empty() && exists_quietly(fs::path(folder) / kLibrary)) return fs::path(folder).parent_path();
-  }
-  throw Error(str("libtorch was not found. Looked for ", kLibrary, " in ", (built_with / "lib").string(),
-                  ", where it was when rondo was built, and in LD_LIBRARY_PATH (",
-                  search.empty() ? "not set" : search,
-                  "). Where it was moved: set LIBTORCH=/path/to/libtorch (" RONDO_LIBTORCH_VERSION
-                  "); for another one build rondo again"));
+  throw Error(str("libtorch was not found. Looked for ", kLibrary, " in ", folders_looked_in(),
+                  ", in LD_LIBRARY_PATH (", search.empty() ? "not set" : search, ") and for torch in ",
+                  python.empty() ? "python3, which is not in PATH" : python, ". Get it: ", how_to_get_it()));
 }
 
 fs::path use_libtorch() {
   fs::path directory = locate_libtorch();
-  // With LIBTORCH set, LD_LIBRARY_PATH is set even for the libtorch that rondo was built with: programs of a
-  // bundle have no RPATH to it.
-  if (variable("LIBTORCH").empty() && real(directory) == real(RONDO_LIBTORCH_DIR)) return directory;
+  if (variable("LIBTORCH").empty() && directory == found_by_linker()) return directory;
   const std::string folder = (directory / "lib").string();
   const std::string before = variable("LD_LIBRARY_PATH");
   if (before == folder || before.starts_with(folder + ":")) return directory;

@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <sstream>
+#include <variant>
 
 #include "apps/common/child_output.h"
 #include "apps/common/libtorch_location.h"
@@ -86,7 +87,8 @@ namespace fs = std::filesystem;
 using rondo::str;
 
 constexpr const char* kGetLibtorch =
-    "make setup   (or set LIBTORCH=/path/to/libtorch and build again; any libtorch >= 2.11)";
+    "pip install torch of the version that rondo was built with, or set LIBTORCH=/path/to/libtorch; in the "
+    "sources: make setup, then build again (any libtorch >= 2.11)";
 
 // Returns an empty text if libtorch can be loaded, else the error.
 std::string load_error(const fs::path& directory) {
@@ -97,20 +99,29 @@ std::string load_error(const fs::path& directory) {
   return {};
 }
 
+// The libtorch in `directory`, or the one that programs load for an empty one; else why there is none.
+std::variant<fs::path, std::string> look_for_libtorch(const std::string& directory) {
+  if (!directory.empty()) {
+    if (auto found = rondo::find_libtorch_below(directory)) return *found;
+    return str("not found in ", directory);
+  }
+  try {
+    return rondo::locate_libtorch();
+  } catch (const rondo::Error& error) {
+    return std::string(error.what());
+  }
+}
+
+Findings not_found(const std::string& directory, const std::string& why) {
+  return {{"libtorch", "libtorch", State::broken, why, kGetLibtorch, {{"found", false}, {"directory", directory}}}};
+}
+
 }  // namespace
 
 Findings check_libtorch(const std::string& directory) {
-  const bool built_in = directory.empty();
-  const fs::path looked_in = built_in ? RONDO_LIBTORCH_DIR : directory;
-  const auto found = rondo::find_libtorch_below(looked_in);
-  if (!found) {
-    return {{"libtorch",
-             "libtorch",
-             State::broken,
-             str("not found in ", looked_in.string(), built_in ? ", where it was when rondo was built" : ""),
-             kGetLibtorch,
-             {{"found", false}, {"directory", looked_in.string()}}}};
-  }
+  const auto sought = look_for_libtorch(directory);
+  if (const std::string* why = std::get_if<std::string>(&sought)) return not_found(directory, *why);
+  const fs::path* const found = std::get_if<fs::path>(&sought);
   const std::string known = rondo::libtorch_version(*found);
   const std::string version = known.empty() ? "unknown" : known;
   const bool cuda = fs::exists(*found / "lib" / "libtorch_cuda.so");
@@ -123,7 +134,7 @@ Findings check_libtorch(const std::string& directory) {
   if (!error.empty()) {
     findings.push_back({"libtorch", "libtorch", State::broken, str(what, "; it cannot be loaded: ", error),
                         kGetLibtorch, data});
-  } else if (version != RONDO_LIBTORCH_VERSION) {
+  } else if (!rondo::is_libtorch_suitable(known)) {
     findings.push_back({"libtorch", "libtorch", State::warning,
                         str(what, "; rondo was built with " RONDO_LIBTORCH_VERSION),
                         "build rondo again with this libtorch", data});

@@ -37,7 +37,7 @@ void check_name(const std::string& name) {
 
 // Returns the installation prefix of this program's rondo.
 fs::path installation() {
-  fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  fs::path prefix = rondo::installation_prefix();
   if (fs::exists(prefix / "lib" / "cmake" / "rondo" / "rondoConfig.cmake")) return prefix;
   throw UsageError(str("a new project needs an installed rondo, and ", prefix.string(),
                        " is a build: run 'make install PREFIX=/where/you/like', then the rondo from there"));

@@ -73,7 +73,7 @@ void add_flags(CLI::App& app, Flags& f) {
       ->check(rondo::positive_number())
       ->group(search);
   app.add_option("--objective", f.objective,
-                 "step-time, or overlap as in the literature (docs/planner.md says why not)")
+                 "step-time, or overlap as in the literature (docs/planner/search.md says why)")
       ->type_name("NAME")
       ->group(search);
   app.add_option("--plan-time-limit", f.time_limit,

@@ -12,9 +12,11 @@
 #include "apps/common/command_line.h"
 #include "apps/common/libtorch_location.h"
 #include "rondo/base/error.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/base/version.h"
 #include "rondo/launch/stop_signals.h"
+#include "rondo_commit.h"
 #include "run_command.h"
 
 // Subcommands are separate programs named rondo-<subcommand> beside this program, as in git.
@@ -90,6 +92,7 @@ void exec_subcommand(const std::string& name, const std::vector<std::string>& ar
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
+  setenv(rondo::kStarterVariable, rondo::program_identity().c_str(), 1);
   execv(program.c_str(), words.data());
   throw UsageError(str("cannot start ", program, ": ", rondo::errno_text(errno)));
 }
@@ -107,10 +110,36 @@ void print_help() {
   for (const Subcommand& command : known_subcommands())
     std::printf("  %-10s  %s\n", command.name, command.help);
   std::printf(
-      "\n'rondo COMMAND --help' explains a command. Examples:\n"
+      "\n'rondo COMMAND --help' explains a command.\n"
+      "  --version   versions of rondo and of the libtorch that it loads, and its engines\n"
+      "  --prefix    the folder that rondo is installed in, for CMAKE_PREFIX_PATH\n"
+      "  --libtorch  the folder of the libtorch that programs load\n"
+      "\nExamples:\n"
       "  rondo doctor\n"
       "  rondo run -n 2 ./my_program\n"
       "  rondo train --model gpt --data texts/ --nproc-per-node 2\n");
+}
+
+// The libtorch that programs load, as --version shows it.
+std::string describe_libtorch() {
+  try {
+    const std::filesystem::path folder = rondo::locate_libtorch();
+    const bool cuda = std::filesystem::exists(folder / "lib" / "libtorch_cuda.so");
+    return str(rondo::libtorch_version(folder), cuda ? " (CUDA build), " : " (CPU build), ", folder.string());
+  } catch (const rondo::Error& error) {
+    return str("none: ", error.what());
+  }
+}
+
+int print_versions() {
+  std::vector<std::string> engines = {"native"};
+  if (RONDO_HAVE_GLOO != 0) engines.emplace_back("gloo");
+  for (const char* engine : {"mpi", "nccl"}) {
+    if (!rondo::find_module(str("rondo_", engine, ".so")).empty()) engines.emplace_back(engine);
+  }
+  std::printf("rondo %s\ncommit %s\nlibtorch %s\nengines %s\n", rondo::kVersion, RONDO_COMMIT, describe_libtorch().c_str(),
+              rondo::join(engines, ", ").c_str());
+  return 0;
 }
 
 int dispatch(Arguments arguments) {
@@ -125,8 +154,13 @@ int dispatch(Arguments arguments) {
     print_help();
     return 0;
   }
-  if (command == "--version") {
-    std::printf("rondo %s\n", rondo::kVersion);
+  if (command == "--version") return print_versions();
+  if (command == "--prefix") {
+    std::printf("%s\n", rondo::installation_prefix().c_str());
+    return 0;
+  }
+  if (command == "--libtorch") {
+    std::printf("%s\n", rondo::locate_libtorch().c_str());
     return 0;
   }
   if (command.starts_with("-")) throw rondo::UsageError("unknown flag " + command);

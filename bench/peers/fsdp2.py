@@ -2,6 +2,11 @@
 """PyTorch's own strategies over rondo's engine and over Gloo, in alternating short bursts:
 
     bench/peers/fsdp2.py [--strategies fsdp2,ddp] [--json FILE]
+    bench/peers/fsdp2.py --emulate-hosts 2 --rate 1gbit --ranks 4 --strategies independent,ddp,fsdp2
+
+With --emulate-hosts 2 half of the ranks runs on each of two network namespaces, joined by a link of --rate in each direction
+(needs root). Then the strategy "independent", ranks that do not communicate, measures the computation of a step, and DDP's step
+is compared with the longer of that and the time in which the line carries the gradients once.
 
 All systems train the same model on the same batches. Every rank is one process with one thread, pinned to its own core
 if there are enough. Prints a table, and with --json (FILE or -) the rows of `rondo bench step` and the ratios.
@@ -12,6 +17,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -22,14 +28,18 @@ from leaving import leave
 from peer_ratio import peer_ratio
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from harness import linked_hosts  # noqa: E402
+
 REPOSITORY = HERE.parents[1]
 PACKAGE = REPOSITORY / "build" / "release" / "python"
 MODELS = {
     "gpt-25m": {"layers": 8, "width": 512, "heads": 8, "context": 128, "vocabulary": 256},
     "gpt-tiny": {"layers": 4, "width": 128, "heads": 4, "context": 64, "vocabulary": 256},
 }
-# Goals by (strategy, model): speed over rondo as a multiple of the speed over Gloo.
-GOALS = {("fsdp2", "gpt-25m"): 1.2}
+# Goals by (strategy, model, hosts): speed over rondo as a multiple of the speed over Gloo.
+GOALS = {("fsdp2", "gpt-25m", 1): 1.2, ("fsdp2", "gpt-25m", 2): 1.5}
+PORT = 29660  # of the first contestant on emulated hosts
 
 
 def worker(arguments):
@@ -96,18 +106,24 @@ def worker(arguments):
 class Contestant:
     """The ranks of one strategy over one engine."""
 
-    def __init__(self, strategy, engine, arguments, folder):
+    def __init__(self, strategy, engine, arguments, hosts, rendezvous):
         self.strategy, self.engine = strategy, engine
         self.losses, self.times, self.peak = [], [[] for _ in range(arguments.ranks)], 0
         environment = dict(os.environ, OMP_NUM_THREADS="1")
         environment["PYTHONPATH"] = os.pathsep.join([environment.get("PYTHONPATH", ""), str(PACKAGE)])
+
+        def on_host(rank, words):
+            return hosts[rank * len(hosts) // arguments.ranks].command(*words) if hosts else words
+
+        def interface(rank):
+            return {"GLOO_SOCKET_IFNAME": hosts[rank * len(hosts) // arguments.ranks].interface} if hosts else {}
+
         self.ranks = [
             subprocess.Popen(
-                [sys.executable, __file__, "--worker", "--strategy", strategy, "--engine",
-                 engine, "--rank", str(rank), "--ranks", str(arguments.ranks), "--batch-size",
-                 str(arguments.batch_size), "--model", arguments.model, "--rendezvous",
-                 f"file://{folder}/{strategy}-{engine}"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+                on_host(rank, [sys.executable, __file__, "--worker", "--strategy", strategy, "--engine",
+                               engine, "--rank", str(rank), "--ranks", str(arguments.ranks), "--batch-size",
+                               str(arguments.batch_size), "--model", arguments.model, "--rendezvous", rendezvous]),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment | interface(rank))
             for rank in range(arguments.ranks)
         ]
         self.answers()
@@ -147,8 +163,8 @@ class Contestant:
             "setting": f"over {self.engine}",
             "model": arguments.model,
             "ranks": arguments.ranks,
-            "hosts": 1,
-            "rate": None,
+            "hosts": arguments.emulate_hosts,
+            "rate": arguments.rate if arguments.emulate_hosts > 1 else None,
             "dtype": "float32",
             "step_ms_p50": round(statistics.median(times), 3),
             "step_ms_min": round(min(times), 3),
@@ -156,6 +172,26 @@ class Contestant:
             "peak_rss_bytes": self.peak,
             "final_loss": self.losses[-1],
         }
+
+
+def line_seconds(config, rate):
+    """The time in which the line carries the model's gradients once, which is what each of two hosts sends."""
+    from gpt import Gpt
+
+    amount, unit = re.fullmatch(r"([0-9.]+)([kmg]bit)", rate).groups()
+    bits = 32 * sum(parameter.numel() for parameter in Gpt(config).parameters())
+    return bits / (float(amount) * {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}[unit])
+
+
+def floor_ratio(rows, arguments):
+    """The step of DDP over rondo as a multiple of the longer of computation and line."""
+    line_ms = line_seconds(MODELS[arguments.model], arguments.rate) * 1e3
+    computation = next(row for row in rows if row["strategy"] == "independent")
+    ddp = next(row for row in rows if row["strategy"] == "ddp" and row["setting"] == "over rondo")
+    return {"ratio": "step_over_floor", "model": arguments.model, "dtype": "float32", "of": "pytorch ddp over rondo",
+            "to": f"the longer of computation ({computation['step_ms_p50']} ms) and line ({line_ms:.0f} ms)",
+            "value": round(ddp["step_ms_p50"] / max(computation["step_ms_p50"], line_ms), 3),
+            "of_minima": round(ddp["step_ms_min"] / max(computation["step_ms_min"], line_ms), 3), "goal": 1.3}
 
 
 def ratio_of(rondo, gloo):
@@ -168,7 +204,7 @@ def ratio_of(rondo, gloo):
         "to": f"pytorch {gloo['strategy']} over gloo",
         "value": round(value, 3),
         "by": "min" if of_minima else "p50",
-        "goal": GOALS.get((rondo["strategy"], rondo["model"])),
+        "goal": GOALS.get((rondo["strategy"], rondo["model"], rondo["hosts"])),
     }
 
 
@@ -178,6 +214,8 @@ def parse_arguments():
     parser.add_argument("--engines", default="gloo,rondo")
     parser.add_argument("--model", default="gpt-25m", choices=MODELS)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--emulate-hosts", type=int, default=1, choices=[1, 2])
+    parser.add_argument("--rate", default="1gbit", help="of the link between emulated hosts, as tc names it")
     parser.add_argument("--batch-size", type=int, default=4, help="samples per rank")
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--steps", type=int, default=3, help="steps of one turn")
@@ -196,9 +234,15 @@ def main():
         worker(arguments)
         return
     pairs = []
-    with tempfile.TemporaryDirectory() as folder:
-        for strategy in arguments.strategies.split(","):
-            pairs.append([Contestant(strategy, engine, arguments, folder) for engine in arguments.engines.split(",")])
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        hosts = stack.enter_context(linked_hosts(arguments.rate)) if arguments.emulate_hosts > 1 else []
+        for number, strategy in enumerate(arguments.strategies.split(",")):
+            # Ranks that do not communicate compute the same over every engine.
+            engines = arguments.engines.split(",")[:1 if strategy == "independent" else None]
+            pairs.append([Contestant(strategy, engine, arguments, hosts,
+                                     f"tcp://{hosts[0].address}:{PORT + 2 * number + i}" if hosts
+                                     else f"file://{folder}/{strategy}-{engine}") for i, engine in enumerate(engines)])
         everybody = [contestant for pair in pairs for contestant in pair]
         for turn in range(arguments.turns + 1):
             # The order changes, so that no contestant always follows the same other one.
@@ -217,8 +261,11 @@ def main():
         rows = {contestant.engine: contestant.row(arguments) for contestant in pair}
         if {"gloo", "rondo"} <= set(rows):
             result.append(ratio_of(rows["rondo"], rows["gloo"]))
-            print(f"{result[-1]['of']} / {result[-1]['to']}: {result[-1]['value']} (goal {result[-1]['goal']})",
-                  file=sys.stderr)
+    if arguments.emulate_hosts > 1 and {"independent", "ddp"} <= set(arguments.strategies.split(",")):
+        result.append(floor_ratio([row for row in result if "strategy" in row], arguments))
+    for ratio in result:
+        if "ratio" in ratio:
+            print(f"{ratio['of']} / {ratio['to']}: {ratio['value']} (goal {ratio['goal']})", file=sys.stderr)
     if arguments.json == "-":
         print(json.dumps(result, indent=1))
     elif arguments.json:

@@ -75,7 +75,7 @@ class FileRun:
         """True when a test ended the process or was ended, and there may be more."""
         self.report.write_text("")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "peers_report", "-p", "no:cacheprovider", "-c", os.devnull,
-                   "--rootdir", str(self.path.parent), str(self.path)]
+                   "--noconftest", "--rootdir", str(self.path.parent), str(self.path)]
         names = [f"({names})" for names in (self.suite.names, self.arguments.names) if names]
         if names:
             command += ["-k", " and ".join(names)]

@@ -6,16 +6,29 @@
 RONDO_REGISTERED_MEMORY=0 keeps libtorch's own CPU allocator: nothing is then shared with peers in place, all is copied.
 """
 
-import torch
-import torch.distributed as dist
-
 from rondo_torch.built_with import TORCH_VERSION
 from rondo_torch.built_with import VERSION as __version__
 
-if torch.__version__ != TORCH_VERSION:
+
+def _minor(version):
+    """"2.13" of "2.13.0+cpu": patch releases, and builds for a CPU and for CUDA, have one binary interface."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+_GET = (f"pip install 'torch=={_minor(TORCH_VERSION)}.*', or install the wheel of rondo for the torch that is here; from sources: "
+        "pip install --no-build-isolation --force-reinstall --no-deps ./python")
+
+try:
+    import torch
+    import torch.distributed as dist
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError(f"rondo_torch was built with torch {TORCH_VERSION}, and this Python has no torch: {_GET}") from None
+
+if _minor(torch.__version__) != _minor(TORCH_VERSION):
     raise ImportError(
-        f"rondo_torch was built with torch {TORCH_VERSION}, but the torch of this Python is {torch.__version__}; "
-        "build it again: pip install --no-build-isolation --force-reinstall --no-deps ./python (in rondo's sources)")
+        f"rondo_torch was built with torch {TORCH_VERSION}, but the torch of this Python is {torch.__version__}: {_GET}")
 
 from rondo_torch.backend import create_backend, make_default  # noqa: E402  (only after the check above)
 from rondo_torch.native import (  # noqa: E402

@@ -1,6 +1,7 @@
 """What torch.distributed calls to make a communicator, and the rendezvous without a network port."""
 
 import atexit
+import datetime
 import functools
 import os
 
@@ -24,7 +25,7 @@ def create_backend(options, _backend_options):
 def _rendezvous(url, timeout=None, **_):
     """The handler of "rondo://": under `rondo run`, ranks meet in the launcher's shared memory instead of a TCPStore."""
     store = native.launcher_store()
-    if store is None:
+    if store is None or os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
         raise ValueError('init_method="rondo://" is for processes that `rondo run` started on one host; '
                          "elsewhere leave init_method out")
     if timeout is not None:
@@ -72,7 +73,7 @@ def _reaching_rondo(set_pg_timeout):
         others = [device for device in devices if device != torch.device("cpu")]
         if torch.device("cpu") in devices:
             backend = named._get_backend(torch.device("cpu"))
-            if backend.name() == "rondo":
+            if isinstance(backend, native.Backend):
                 backend.set_timeout(timeout)
                 if not others:
                     return None
@@ -83,5 +84,28 @@ def _reaching_rondo(set_pg_timeout):
 
 distributed_c10d._set_pg_timeout = _reaching_rondo(distributed_c10d._set_pg_timeout)
 
+
+
+def _taking_rondo(monitored_barrier):
+    """torch.distributed's monitored_barrier refuses every group that is not Gloo's by name."""
+
+    @functools.wraps(monitored_barrier)
+    def wrapped(group=None, timeout=None, wait_all_ranks=False):
+        named = group if group is not None else distributed_c10d._get_default_group()
+        is_member = isinstance(named, distributed_c10d.ProcessGroup) and torch.device("cpu") in named._device_types
+        if not is_member or not isinstance(named._get_backend(torch.device("cpu")), native.Backend):
+            return monitored_barrier(group, timeout, wait_all_ranks)
+        if isinstance(timeout, (int, float)):
+            timeout = datetime.timedelta(seconds=timeout)
+        if timeout is None:
+            timeout = named._get_backend(torch.device("cpu")).options._timeout
+        return named.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+    return wrapped
+
+
+distributed_c10d.monitored_barrier = _taking_rondo(distributed_c10d.monitored_barrier)
+torch.distributed.monitored_barrier = distributed_c10d.monitored_barrier
+
 # Callbacks of futures need the interpreter.
-atexit.register(native.stop_helper_threads)
+atexit.register(native.stop_threads)

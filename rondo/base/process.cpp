@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "rondo/base/library_folders.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -59,8 +60,9 @@ std::string module_variable(const std::string& file) {
   return name;
 }
 
-// Returns the folders that the dynamic linker searches for libraries of this program.
-std::vector<fs::path> linker_folders() {
+}  // namespace
+
+std::vector<fs::path> library_folders() {
   std::vector<fs::path> folders;
   void* const program = dlopen(nullptr, RTLD_LAZY);
   Dl_serinfo size{};
@@ -75,8 +77,6 @@ std::vector<fs::path> linker_folders() {
   return folders;
 }
 
-}  // namespace
-
 std::string find_module(const std::string& file) {
   const std::string variable = module_variable(file);
   if (const char* given = std::getenv(variable.c_str()); given != nullptr && *given != '\0') return given;
@@ -84,7 +84,7 @@ std::string find_module(const std::string& file) {
   const fs::path programs = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   // A program may be installed one folder below rondo's own programs.
   std::vector<fs::path> folders = {programs, programs / "../lib", programs / "../../lib"};
-  for (const fs::path& folder : linker_folders()) folders.push_back(folder);
+  for (const fs::path& folder : library_folders()) folders.push_back(folder);
   for (const fs::path& folder : folders) {
     if (fs::exists(folder / file, ignored)) return fs::path(folder / file).lexically_normal();
   }

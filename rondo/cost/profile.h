@@ -176,8 +176,8 @@ std::int64_t backward_workspace(const UnitProfile& unit, bool checkpointed);
 // Largest Profile::spread of times that were measured on a steady machine.
 inline constexpr double kSteadySpread = 0.05;
 
-// A model's costs on a machine. `rondo profile` measures it and `rondo plan` reads it. docs/planner.md
-// describes the JSON.
+// A model's costs on a machine. `rondo profile` measures it and `rondo plan` reads it.
+// docs/planner/profile-file.md describes the JSON.
 struct Profile {
   std::string model;  // name of the profiled model; training compares it
   // Text form of every setting that the measurements depend on: model, its settings, batch, optimizer, ranks.

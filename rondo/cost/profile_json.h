@@ -9,8 +9,8 @@
 
 namespace rondo::cost {
 
-// Parses the layers of a profile (docs/planner.md). `where` is the prefix of messages, `units` are the names
-// of the profile's units. Throws DataError that names the field.
+// Parses the layers of a profile (docs/planner/profile-file.md). `where` is the prefix of messages, `units`
+// are the names of the profile's units. Throws DataError that names the field.
 std::vector<LayerProfile> parse_layers(const nlohmann::ordered_json& json, const std::string& where,
                                        const std::vector<std::string>& units);
 nlohmann::ordered_json to_json(const std::vector<LayerProfile>& layers);

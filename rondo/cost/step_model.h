@@ -114,8 +114,8 @@ struct ChoiceCost {
   double communication_s = 0;
 };
 
-// Priced input of the planner: the choices of every unit and their jobs. docs/planner.md has the formulas.
-// Immutable, hence safe to read from any thread.
+// Priced input of the planner: the choices of every unit and their jobs. docs/planner/step-model.md has the
+// formulas. Immutable, hence safe to read from any thread.
 struct StepModel {
   Profile profile;
   StepOptions options;

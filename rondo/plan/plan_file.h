@@ -15,7 +15,7 @@ cost::StepPlan step_plan(const cost::StepModel& model, const PlanResult& answer,
                          const simulate::Timeline& timeline);
 
 // Returns the plan as JSON: the format that `rondo plan --json` and `--plan-out` write and `rondo train
-// --plan` reads. docs/planner.md describes the keys.
+// --plan` reads. docs/planner/plan-file.md describes the keys.
 nlohmann::ordered_json plan_to_json(const cost::StepModel& model, const PlanResult& answer,
                                     const Explanation& explanation, const PlannerOptions& options);
 

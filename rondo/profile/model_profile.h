@@ -35,7 +35,7 @@ class ModelProfiler {
   void measure();
   // Returns the relative spread: half of all measured passes lie within this share of their median.
   double spread() const;
-  // Returns everything except the link (docs/planner.md); times are medians of all measurements.
+  // Returns everything except the link (docs/planner/profile-file.md); times are medians of all measurements.
   cost::Profile profile() const;
   // Returns the seconds of all units for every measured pass without checkpointing, in order.
   std::vector<double> passes() const;

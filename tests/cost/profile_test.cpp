@@ -116,7 +116,7 @@ TEST(Link, RingScalesWithTheGroup) {
   EXPECT_NEAR(static_cast<double>(link.saturating_bytes), 9 * link.alpha_s / link.beta_s_per_byte, 1);
 }
 
-// Checks the table of docs/planner.md by hand for P = G = 100, O = 200 on 4 ranks.
+// Checks the table of docs/planner/step-model.md by hand for P = G = 100, O = 200 on 4 ranks.
 TEST(StepModel, MemoryAndTrafficOfEachStrategy) {
   Profile profile;
   profile.link = ring_link(4, 0, 1e3);

@@ -22,7 +22,9 @@ def version(repository):
 
 
 def test_the_front_answers_too(rondo, version):
-    assert asked(rondo, "--version") == f"rondo {version}\n"
+    lines = dict(line.split(" ", 1) for line in asked(rondo, "--version").splitlines())
+    assert lines["rondo"] == version and re.fullmatch("[0-9a-f]{40}|unknown", lines["commit"])
+    assert re.fullmatch(r"\d+\.\d+\.\d+ \((CPU|CUDA) build\), /.*", lines["libtorch"]) and lines["engines"].startswith("native")
     for name in PROGRAMS:
         assert re.search(rf"^  {name}\b", asked(rondo, "--help"), re.M) and re.search(rf"^  {name}\b", asked(rondo, "--help-all"), re.M)
 

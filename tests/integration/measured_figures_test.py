@@ -46,7 +46,7 @@ def citations(document):
             # "(goal 1.18)" is a goal, not a measurement.
             measured = re.sub(r"\(goal [^)]*\)", "", line)
             figures = [f for match in FIGURE.findall(measured) for f in match if f] + LINKED_FIGURE.findall(measured)
-            if target.name in ("benchmarks.md", "planner.md", "sharded.md") and figures:
+            if target.name in ("benchmarks.md", "quality.md", "accuracy.md", "sharded.md") and figures:
                 yield number, target, place, figures
                 break
 

@@ -9,7 +9,7 @@
 
 // Finds the fastest plan by brute force: every choice of every unit, every slot and every order of every
 // collective (one block each, one micro-batch). It is a second simulator, written from the rules in
-// docs/planner.md and not from rondo/simulate, so that each verifies the other.
+// docs/planner/step-model.md and not from rondo/simulate, so that each verifies the other.
 namespace rondo::plan {
 
 class BruteForce {

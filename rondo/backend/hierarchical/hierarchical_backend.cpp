@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <torch/types.h>
+#include <unistd.h>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -23,6 +24,9 @@ using namespace hierarchical;
 
 // Smaller tensors are losses and counters, which stay exact; encoding them saves nothing.
 constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
+
+// Limit for operations in flight when a group is closed or destroyed.
+constexpr Duration kPatienceAtEnd = std::chrono::seconds(5);
 
 // Returns the map of ranks to hosts; each rank is its own host if the options say so.
 HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options& options) {
@@ -93,6 +97,34 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
                                                  std::move(intra_host_broadcast), std::move(link)});
 }
 
+// A collective of the pipeline. A wait that gives up ends the group, as over the engine within a host: its
+// peers are not left with an operation that this rank no longer waits for.
+class PipelineWork final : public BackgroundWork {
+ public:
+  PipelineWork(int rank, c10d::OpType type, std::shared_ptr<const OperationMemory> memory, std::string what,
+               const std::shared_ptr<Pipeline>& pipeline)
+      : BackgroundWork(rank, type, std::move(memory)), what_(std::move(what)), pipeline_(pipeline) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    try {
+      return BackgroundWork::wait(timeout);
+    } catch (const std::exception&) {
+      if (isCompleted()) throw;
+    }
+    const auto error = std::make_exception_ptr(
+        TimeoutError(str(what_, " did not end within the ", to_string(bounded_duration(timeout)),
+                         " of its wait()"),
+                     {}));
+    if (const auto pipeline = pipeline_.lock()) pipeline->abort(error);
+    BackgroundWork::wait(kNoTimeout);
+    return true;
+  }
+
+ private:
+  const std::string what_;
+  const std::weak_ptr<Pipeline> pipeline_;
+};
+
 using Memory = hierarchical::CompressionTable::Memory;
 using TensorsByName = std::map<std::string, at::Tensor>;
 
@@ -122,11 +154,14 @@ std::vector<float> floats_of_tensor(const at::Tensor& tensor) {
 }  // namespace
 
 HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Options& options)
-    : RequestBackend(request.rank, request.size, request.timeout),
+    : RequestBackend(request),
+      request_(request),
       options_(options),
       deterministic_(request.deterministic),
       compression_(options.codec),
-      failure_(request.store, request.job_store, request.world_ranks) {
+      failure_(request.store, request.job_store, request.world_ranks),
+      barrier_(c10::make_intrusive<c10d::PrefixStore>("hierarchical/monitored barrier", request.store),
+               request.rank, request.size, request.group_name) {
   if (deterministic_ && compression_.active()) {
     throw UsageError(str("backend hierarchical: codec=", options.codec,
                          " encodes the sums of hosts, which depend on the ranks there, so sums cannot be "
@@ -137,7 +172,18 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
                               [this](const std::exception_ptr& error) { return failure_.first(error); });
 }
 
-HierarchicalBackend::~HierarchicalBackend() { pipeline_->stop(); }
+HierarchicalBackend::~HierarchicalBackend() {
+  if (process_.is_current()) {
+    const Duration patience = std::uncaught_exceptions() > 0 ? Duration::zero() : kPatienceAtEnd;
+    pipeline_->drain(patience);
+    dropped_->drain(patience);
+    pipeline_->stop();
+  } else {
+    // Its threads and connections are the parent's; rather never freed than ended here.
+    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
+    new std::pair(std::move(pipeline_), std::move(dropped_));
+  }
+}
 
 EngineTraits HierarchicalBackend::traits() const {
   EngineTraits traits = kHierarchicalTraits;
@@ -145,10 +191,49 @@ EngineTraits HierarchicalBackend::traits() const {
   return traits;
 }
 
-void HierarchicalBackend::close() { closed_ = true; }
+void HierarchicalBackend::close() {
+  closed_ = true;
+  if (!process_.is_current()) return;
+  pipeline_->drain(kPatienceAtEnd);
+  dropped_->drain(kPatienceAtEnd);
+}
+
+void HierarchicalBackend::abort() {
+  if (process_.is_current()) pipeline_->abort("the group was aborted by its caller");
+}
+
+void HierarchicalBackend::fail(const std::exception_ptr& error) {
+  if (process_.is_current()) pipeline_->abort(error);
+}
 
 void HierarchicalBackend::check_open() const {
+  if (!process_.is_current()) {
+    throw UsageError(str("process ", getpid(), " was forked from rank ", getRank(), " of group '", group_name(),
+                         "' and cannot use the group. Make a group of its own in the child, or start the "
+                         "child as a new process."));
+  }
   if (closed_) throw UsageError("this group was shut down");
+}
+
+void HierarchicalBackend::startCoalescing() {
+  check_open();
+  RequestBackend::startCoalescing();
+}
+
+void HierarchicalBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {
+  check_open();
+  const bool unset = options.timeout == c10d::kUnsetTimeout;
+  barrier_.wait(unset ? timeout() : bounded_duration(options.timeout), name_all_missing);
+}
+
+c10::intrusive_ptr<c10d::Backend> HierarchicalBackend::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  check_open();
+  const auto part = request_of_part(request_, ranks, store, *options);
+  if (!part) return nullptr;
+  return options_.one_rank_a_host ? make_rank_order_backend(options_.outer, *part)
+                                  : make_hierarchical_backend(*part, options_);
 }
 
 std::shared_ptr<Compression> HierarchicalBackend::compression_of(const RequestCall& call) {
@@ -236,7 +321,8 @@ HierarchicalBackend::Work HierarchicalBackend::start(RequestCall&& call, Duratio
   job.header.call = static_cast<std::uint8_t>(request.call) & 0x7F;
   job.deadline = Deadline::after(timeout);
   const auto memory = std::make_shared<OperationMemory>(std::move(call.memory));
-  auto work = c10::make_intrusive<BackgroundWork>(getRank(), call.type, memory);
+  auto work = c10::make_intrusive<PipelineWork>(
+      getRank(), call.type, memory, str(name(request.kind), " of group '", group_name(), "'"), pipeline_);
   job.memory = memory;
   job.done = [work](std::exception_ptr error) { work->complete(std::move(error)); };
   pipeline_->submit(std::move(job));
@@ -261,7 +347,8 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
           str(direction, whom, ", which is this rank itself: ", rondo::split(e.what(), '\n').front()));
     }
   };
-  return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_);
+  return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_,
+                        dropped_);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::start_send(const at::Tensor& given, int destination, int tag) {

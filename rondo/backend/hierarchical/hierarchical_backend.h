@@ -5,14 +5,18 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
 #include "rondo/backend/hierarchical/outer_link.h"
 #include "rondo/backend/hierarchical/pipeline.h"
+#include "rondo/backend/hierarchical/store_barrier.h"
 #include "rondo/backend/hierarchical/transfers.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/requests/request_backend.h"
+#include "rondo/base/process.h"
 
 namespace rondo {
 
@@ -28,7 +32,11 @@ inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .dev
 //
 // Results are the same on all ranks, bit by bit: sums are added by rank within a host and then by host or, if
 // the request is deterministic, by rank whatever the hosts (rank_order_sum in transfers.h). Errors are
-// PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
+// PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final. Only the monitored
+// barrier uses the group's store, and its error leaves the group usable.
+//
+// Destruction and close() wait up to 5 s for operations in flight, then fail them. A process that was forked
+// from the one that made the backend gets UsageError.
 class HierarchicalBackend final : public RequestBackend, public FailingEngine {
  public:
   struct Options : HierarchicalOptions {
@@ -51,10 +59,25 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
     return failure_.first(error);
   }
 
+  void shutdown() override { close(); }
+  bool supportsSplitting() const override { return true; }
+  // Collective over the members of `ranks`, with a store that they share; null for other ranks. Members that
+  // are all on one host get the native engine.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  // Tensors for communication, which the ranks of this host read and write in place. Contents unspecified.
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    return empty_registered({size}, options);
+  }
+  void startCoalescing() override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all_ranks) override;
+
   const std::string getBackendName() const override { return "hierarchical"; }
   std::uint64_t getSequenceNumberForGroup() override { return pipeline_->submitted(); }
-  void abort() override { pipeline_->abort("the group was aborted by its caller"); }
-  void fail(const std::exception_ptr& error) override { pipeline_->abort(error); }
+  void abort() override;
+  void fail(const std::exception_ptr& error) override;
 
  private:
   Work start(RequestCall&& call, Duration timeout, bool caller_waits) override;
@@ -71,11 +94,15 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   void check_open() const;
   std::string describe_codec() const;
 
-  Options options_;
+  const OwnProcess process_;
+  const BackendRequest request_;
+  const Options options_;
   const bool deterministic_;
   std::atomic<bool> closed_ = false;
   hierarchical::CompressionTable compression_;
   FailureRecord failure_;
+  hierarchical::StoreBarrier barrier_;
+  std::shared_ptr<hierarchical::DroppedMessages> dropped_ = std::make_shared<hierarchical::DroppedMessages>();
   std::shared_ptr<hierarchical::Pipeline> pipeline_;
 };
 

@@ -5,10 +5,13 @@
 #include <c10/util/Exception.h>
 #include <c10/util/string_view.h>
 
+#include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/error.h"
+#include "rondo/base/replica.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 
@@ -38,8 +41,20 @@ struct Named {
 class DirectMessage final : public c10d::Work {
  public:
   DirectMessage(c10::intrusive_ptr<c10d::Work> work, DenseTensor tensor, Named named,
-                std::chrono::milliseconds timeout)
-      : work_(std::move(work)), tensor_(std::move(tensor)), named_(std::move(named)), timeout_(timeout) {}
+                std::chrono::milliseconds timeout, std::weak_ptr<DroppedMessages> dropped)
+      : work_(std::move(work)),
+        tensor_(std::move(tensor)),
+        named_(std::move(named)),
+        timeout_(timeout),
+        dropped_(std::move(dropped)) {}
+  DirectMessage(const DirectMessage&) = delete;
+  DirectMessage& operator=(const DirectMessage&) = delete;
+  ~DirectMessage() override {
+    if (waited_) return;
+    const auto keeper = dropped_.lock();
+    if (!keeper) return;
+    keeper->keep(std::move(work_), std::move(tensor_), timeout_);
+  }
 
   bool isCompleted() override { return work_->isCompleted(); }
   bool isSuccess() const override { return work_->isSuccess(); }
@@ -71,6 +86,7 @@ class DirectMessage final : public c10d::Work {
         unset ? timeout_ : std::chrono::ceil<std::chrono::milliseconds>(bounded_duration(timeout));
     const Deadline deadline = Deadline::after(limit);
     bool done = false;
+    waited_ = true;
     try {
       done = work_->wait(limit);
     } catch (const std::exception& e) {
@@ -92,9 +108,64 @@ class DirectMessage final : public c10d::Work {
   std::once_flag copied_back_;
   Named named_;
   std::chrono::milliseconds timeout_;
+  std::weak_ptr<DroppedMessages> dropped_;
+  std::atomic<bool> waited_ = false;
 };
 
 }  // namespace
+
+DroppedMessages::~DroppedMessages() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    abort_all();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void DroppedMessages::keep(c10::intrusive_ptr<c10d::Work> work, DenseTensor tensor,
+                           std::chrono::milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  messages_.push_back({std::move(work), std::move(tensor), timeout});
+  if (!thread_.joinable()) thread_ = replica_thread([this] { run(); });
+  changed_.notify_all();
+}
+
+void DroppedMessages::drain(Duration patience) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, patience, [this] { return messages_.empty(); })) abort_all();
+}
+
+void DroppedMessages::abort_all() {
+  for (const Message& message : messages_) {
+    try {
+      message.work->abort();
+    } catch (const std::exception&) {
+      // Engines that cannot abort end the wait at its deadline.
+    }
+  }
+}
+
+void DroppedMessages::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !messages_.empty(); });
+    if (messages_.empty()) return;
+    Message message = messages_.front();
+    lock.unlock();
+    try {
+      if (message.work->wait(message.timeout)) message.tensor.copy_back();
+    } catch (const std::exception&) {
+      // The message's error is its caller's, who has dropped it.
+    }
+    message = {};
+    lock.lock();
+    messages_.pop_front();
+    changed_.notify_all();
+  }
+}
 
 OuterLink::OuterLink(Communicator between_hosts, std::vector<std::string> names, Duration patience)
     : names_(std::move(names)),
@@ -199,10 +270,12 @@ void OuterLink::abort() {
 
 c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTensor tensor, std::string what,
                                               int peer, std::chrono::milliseconds timeout,
-                                              FailureRecord record) {
+                                              FailureRecord record,
+                                              std::weak_ptr<DroppedMessages> dropped) {
   Named named{std::move(what), peer, std::move(record)};
   try {
-    return c10::make_intrusive<DirectMessage>(start(), std::move(tensor), named, timeout);
+    return c10::make_intrusive<DirectMessage>(start(), std::move(tensor), named, timeout,
+                                              std::move(dropped));
   } catch (const CancelledError&) {
     throw;  // this rank has aborted before
   } catch (const UsageError&) {

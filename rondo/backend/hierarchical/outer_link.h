@@ -3,10 +3,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -65,13 +69,45 @@ class OuterLink {
 
 using StartMessage = std::function<c10::intrusive_ptr<c10d::Work>()>;
 
+// The messages whose caller has dropped their Work. An engine may forget such a message, and its peer would wait
+// for ever. Waits for them one after the other on a thread, which starts with the first one. Thread-safe.
+class DroppedMessages {
+ public:
+  DroppedMessages() = default;
+  DroppedMessages(const DroppedMessages&) = delete;
+  DroppedMessages& operator=(const DroppedMessages&) = delete;
+  ~DroppedMessages();
+
+  // Takes a message over, whose tensor is copied back at its end.
+  void keep(c10::intrusive_ptr<c10d::Work> work, DenseTensor tensor, std::chrono::milliseconds timeout);
+  // Blocks until all have ended, up to `patience`; then aborts the others.
+  void drain(Duration patience);
+
+ private:
+  struct Message {
+    c10::intrusive_ptr<c10d::Work> work;
+    DenseTensor tensor;
+    std::chrono::milliseconds timeout;
+  };
+  void abort_all();  // with the mutex held
+  void run();
+
+  std::mutex mutex_;  // protects all below
+  std::condition_variable changed_;
+  std::deque<Message> messages_;  // the first one is being waited for
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
 // Starts a caller's own message over the engine between hosts: `start` starts it on `tensor.data`, which
 // wait(), synchronize() and the future copy back. Errors of the connection, now or in wait(), become
 // PeerLostError or TimeoutError, which name the peer, or the earlier failure in `record`. The engine's errors
 // about the call's arguments are passed on unchanged. `what` describes the message: "send to rank 3 on host
-// 1"; `peer` is -1 if any rank may send it. `timeout` applies to waits without a timeout.
+// 1"; `peer` is -1 if any rank may send it. `timeout` applies to waits without a timeout. `dropped` takes over a message
+// whose Work is destroyed before anybody has waited for it.
 c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTensor tensor, std::string what,
                                               int peer, std::chrono::milliseconds timeout,
-                                              FailureRecord record);
+                                              FailureRecord record,
+                                              std::weak_ptr<DroppedMessages> dropped);
 
 }  // namespace rondo::hierarchical

@@ -45,6 +45,15 @@ std::shared_ptr<Pipeline> Pipeline::start(std::unique_ptr<Transports> transports
   return made;
 }
 
+void Pipeline::drain(Duration patience) {
+  std::unique_lock lock(mutex_);
+  const auto own = std::this_thread::get_id();
+  if (own == first_.get_id() || own == second_.get_id()) return;
+  if (changed_.wait_for(lock, patience, [this] { return unfinished_.empty() && !finishing_; })) return;
+  lock.unlock();
+  abort(str("the group was closed, and operations were still in flight after ", to_string(patience)));
+}
+
 void Pipeline::stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -158,9 +167,16 @@ void Pipeline::run_second() {
     --under_way_;
     if (failure_) return;  // fail() reports to this job too
     if (last) unfinished_.pop_front();
+    finishing_ = last;
   }
   changed_.notify_all();
-  if (last) entry.job.done(nullptr);
+  if (!last) return;
+  entry.job.done(nullptr);
+  {
+    const std::lock_guard lock(mutex_);
+    finishing_ = false;
+  }
+  changed_.notify_all();
 }
 
 // Ranks that communicate compare headers before any of them sends data: Gloo ends a process that receives

@@ -55,6 +55,9 @@ class Pipeline {
 
   static std::shared_ptr<Pipeline> start(std::unique_ptr<Transports> transports, int window,
                                          OnFailure on_failure);
+  // Blocks until nothing is in flight, up to `patience`; then fails the rest. Returns at once on one of the
+  // pipeline's own threads, which other threads wait for.
+  void drain(Duration patience);
   // Fails operations in flight, ends the threads and closes the connections. Call it once, after the last use
   // and before the last reference is released. The pipeline's own threads may call it in done(): the callback
   // of a future may destroy a group.
@@ -99,6 +102,7 @@ class Pipeline {
   int under_way_ = 0;                           // chunks between their two steps
   std::deque<std::shared_ptr<Entry>> unfinished_;
   std::uint64_t submitted_ = 0;
+  bool finishing_ = false;  // the last job that has ended is being told so
   bool stopping_ = false;
   std::exception_ptr failure_;
 

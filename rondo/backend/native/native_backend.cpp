@@ -20,11 +20,21 @@ namespace {
 using c10d::OpType;
 using shared_memory::Engine;
 
+BackendRequest request_of(const shared_memory::GroupOptions& options) {
+  return {.group_name = options.group_name,
+          .rank = options.rank,
+          .size = options.size,
+          .world_ranks = options.world_ranks,
+          .store = {},
+          .timeout = options.timeout};
+}
+
 }  // namespace
 
 NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                              const shared_memory::GroupOptions& options, bool deterministic)
-    : RequestBackend(options.rank, options.size, options.timeout),
+    : RequestBackend(request_of(options)),
+      deterministic_(deterministic),
       staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
@@ -74,13 +84,13 @@ void NativeBackend::fail(const std::exception_ptr& error) {
   if (planned_ != nullptr) planned_->abort(describe_failure(error, getRank()).text);
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> NativeBackend::getBackendOptions() {
-  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(timeout());
-  auto options = c10::make_intrusive<Options>(getBackendName(), limit);
-  options->group_name = engine_->options().group_name;
-  const std::vector<int>& members = engine_->options().world_ranks;
-  options->global_ranks_in_group.assign(members.begin(), members.end());
-  return options;
+c10::intrusive_ptr<c10d::Backend> NativeBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       const std::vector<int>& ranks,
+                                                       const c10::intrusive_ptr<Options>& options) {
+  BackendRequest parent = request_of(engine_->options());
+  parent.deterministic = deterministic_;
+  const auto part = request_of_part(parent, ranks, store, *options);
+  return part ? make_native_backend(*part) : nullptr;
 }
 
 void NativeBackend::startCoalescing() {
@@ -89,7 +99,8 @@ void NativeBackend::startCoalescing() {
 }
 
 void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  if (tensor.layout() != at::kStrided) return ExtendedBackend::all_reduce_now(tensor, op);
+  if (tensor.layout() != at::kStrided || premultiplies(op))
+    return ExtendedBackend::all_reduce_now(tensor, op);
   const ElementType element = element_type(tensor.scalar_type(), name(OperationKind::all_reduce), true);
   if (!tensor.is_contiguous()) check_overlaps({.outputs = {&tensor, 1}}, name(OperationKind::all_reduce));
   CollectiveRequest request;

@@ -50,8 +50,13 @@ class NativeBackend final : public RequestBackend, public FailingEngine {
   void fail(const std::exception_ptr& error) override;
 
   const std::string getBackendName() const override { return "rondo"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override;
   std::uint64_t getSequenceNumberForGroup() override { return engine_->sequence(); }
+
+  bool supportsSplitting() const override { return true; }
+  // Collective over the members of `ranks`, with a store that they share; null for other ranks.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options) override;
 
   // Allocates tensors for communication in registered memory. Contents unspecified.
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
@@ -72,6 +77,7 @@ class NativeBackend final : public RequestBackend, public FailingEngine {
   Work start_message(StartMessage start, const DenseTensor& tensor, int peer, int tag, c10d::OpType type,
                      OperationMemory&& memory);
 
+  const bool deterministic_;
   std::shared_ptr<shared_memory::Engine> engine_;
   std::shared_ptr<PlannedCollectives> planned_;  // null: the engine runs every collective
   MemoryCharge staging_;                         // this rank's segment, which the engine owns

@@ -274,13 +274,30 @@ Reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type) {
     case c10d::ReduceOp::BXOR:
       reduction = Reduction::bitwise_xor;
       break;
+    case c10d::ReduceOp::PREMUL_SUM:
+      if (!c10::isFloatingType(type) && !c10::isComplexType(type))
+        throw UsageError(rondo::str("PREMUL_SUM multiplies floating-point tensors, not ", type));
+      reduction = Reduction::sum;
+      break;
     default:
-      throw UsageError("reductions are SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR only");
+      throw UsageError("reductions are SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR and PREMUL_SUM only");
   }
   if (c10::isComplexType(type) && reduction != Reduction::sum && reduction != Reduction::average) {
     throw UsageError(str("reduction ", name(reduction), " is not defined on complex numbers"));
   }
   return reduction;
+}
+
+bool premultiplies(const c10d::ReduceOp& op) {
+  return static_cast<c10d::ReduceOp::RedOpType>(op) == c10d::ReduceOp::PREMUL_SUM;
+}
+
+at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (!premultiplies(op)) return tensor;
+  const auto* const factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  if (factor == nullptr) throw UsageError("PREMUL_SUM has no factor");
+  if (!factor->tensor_factor.defined()) return tensor.detach().mul(factor->double_factor);
+  return tensor.detach().mul(factor->tensor_factor.to(tensor.device(), tensor.scalar_type()));
 }
 
 void check_peer(int peer, int size) {
@@ -411,7 +428,7 @@ void check_pieces(const std::vector<at::Tensor>& pieces, const at::Tensor& own, 
   }
   const at::Tensor& like = pieces[static_cast<std::size_t>(rank)];
   if (like.numel() == own.numel()) return;
-  throw UsageError(rondo::str(operation, ": the tensor of rank ", rank, " has ", own.sizes(),
+  throw UsageError(rondo::str(operation, ": invalid tensor size: the tensor of rank ", rank, " has ", own.sizes(),
                               ", its place in the list ", like.sizes()));
 }
 

@@ -28,7 +28,13 @@ void check_gather(const TensorLists& outputs, const TensorList& inputs, const c1
 void check_scatter(const TensorList& outputs, const TensorLists& inputs, const c10d::ScatterOptions& options,
                    int rank, int size);
 
+// Returns SUM for PREMUL_SUM, whose factor premultiplied() applies.
 Reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type);
+// Returns whether the operation is PREMUL_SUM.
+bool premultiplies(const c10d::ReduceOp& op);
+// Returns the tensor itself, or for PREMUL_SUM a new one, multiplied by the factor of `op`. reduction_of() has
+// accepted `op` before.
+at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op);
 // Checks the peer of a message.
 void check_peer(int peer, int size);
 // Returns the one tensor of a list that must have one.

@@ -136,6 +136,14 @@ Duration RequestBackend::timeout(std::chrono::milliseconds of_call) const {
   return started(start(std::move(call), timeout(of_call), caller_waits));
 }
 
+c10::intrusive_ptr<c10d::Backend::Options> RequestBackend::getBackendOptions() {
+  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(timeout());
+  auto options = c10::make_intrusive<Options>(getBackendName(), limit);
+  options->group_name = group_name_;
+  options->global_ranks_in_group.assign(world_ranks_.begin(), world_ranks_.end());
+  return options;
+}
+
 void RequestBackend::startCoalescing() {
   const std::lock_guard lock(coalescing_mutex_);
   if (coalescing_) throw UsageError("startCoalescing was called twice, without an endCoalescing in between");
@@ -171,11 +179,12 @@ RequestBackend::Work RequestBackend::allreduce(Tensors& tensors, const c10d::All
   RequestCall call(getSize(), OperationKind::all_reduce, OpType::ALLREDUCE);
   call.set_piece(first, true);
   call.request.reduction = reduction_of(options.reduceOp, first.scalar_type());
-  if (tensors.size() == 1) {
+  if (tensors.size() == 1 && !premultiplies(options.reduceOp)) {
     call.request.input = call.request.output = call.in_place(first);
   } else {
     check_overlaps({.outputs = tensors}, "all_reduce");
-    const at::Tensor all = combined(tensors, call.request.reduction, "all_reduce");
+    const at::Tensor all =
+        premultiplied(combined(tensors, call.request.reduction, "all_reduce"), options.reduceOp);
     call.request.input = call.request.output = call.own(all);
     for (const at::Tensor& tensor : tensors) call.also_to(tensor);
   }
@@ -208,15 +217,15 @@ RequestBackend::Work RequestBackend::reduce_sparse(Tensors& tensors, const c10d:
 RequestBackend::Work RequestBackend::allreduce_coalesced(Tensors& tensors,
                                                          const c10d::AllreduceCoalescedOptions& options) {
   check_all_reduce_coalesced(tensors);
-  const bool copied = overlap_each_other(tensors);
+  const bool copied = overlap_each_other(tensors) || premultiplies(options.reduceOp);
   std::vector<RequestCall> calls;
   for (const at::Tensor& tensor : tensors) {
     RequestCall& call = calls.emplace_back(getSize(), OperationKind::all_reduce, OpType::ALLREDUCE);
     call.set_piece(tensor, true);
     call.request.reduction = reduction_of(options.reduceOp, tensor.scalar_type());
     if (copied) {
-      call.request.input = call.request.output =
-          call.own(tensor.detach().to(at::kCPU).clone(at::MemoryFormat::Contiguous));
+      const at::Tensor copy = tensor.detach().to(at::kCPU).clone(at::MemoryFormat::Contiguous);
+      call.request.input = call.request.output = call.own(premultiplied(copy, options.reduceOp));
       call.also_to(tensor);
     } else {
       call.request.input = call.request.output = call.in_place(tensor);
@@ -230,6 +239,8 @@ RequestBackend::Work RequestBackend::allreduce_coalesced(Tensors& tensors,
 RequestBackend::Work RequestBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   RequestCall call(getSize(), OperationKind::reduce, OpType::REDUCE);
   check_reduce(tensors, options, getSize());
+  if (premultiplies(options.reduceOp))
+    throw UsageError("reduce: PREMUL_SUM is for all_reduce and reduce_scatter only");
   const at::Tensor& tensor = tensors.front();
   call.set_piece(tensor, true);
   call.request.root = static_cast<int>(options.rootRank);
@@ -356,7 +367,7 @@ RequestBackend::Work RequestBackend::reduce_scatter_unequal(const at::Tensor& ou
     call.set_piece(piece, true);
     call.request.root = root;
     call.request.reduction = reduction_of(options.reduceOp, piece.scalar_type());
-    call.request.input = call.input(piece);
+    call.request.input = call.input(premultiplied(piece, options.reduceOp));
     if (root == getRank()) call.request.output = call.output(output);
     parts.push_back(launch(std::move(call), options.timeout));
   }
@@ -371,7 +382,9 @@ RequestBackend::Work RequestBackend::reduce_scatter(Tensors& outputs, TensorList
   const at::Tensor& tensor = only(outputs, "reduce_scatter");
   call.set_piece(tensor, true);
   call.request.reduction = reduction_of(options.reduceOp, tensor.scalar_type());
-  call.request.input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
+  Tensors pieces = only_list(inputs, getSize(), tensor, "reduce_scatter");
+  for (at::Tensor& piece : pieces) piece = premultiplied(piece, options.reduceOp);
+  call.request.input = call.inputs(pieces);
   call.request.output = call.output(tensor);
   return launch(std::move(call), options.timeout, !options.asyncOp);
 }
@@ -382,7 +395,7 @@ RequestBackend::Work RequestBackend::_reduce_scatter_base(at::Tensor& output, at
   RequestCall call(getSize(), OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
   call.set_piece(output, true);
   call.request.reduction = reduction_of(options.reduceOp, output.scalar_type());
-  call.request.input = call.input(input);
+  call.request.input = call.input(premultiplied(input, options.reduceOp));
   call.request.output = call.output(output);
   return launch(std::move(call), options.timeout, !options.asyncOp);
 }

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "rondo/backend/engine/request.h"
 #include "rondo/backend/engine/traits.h"
 #include "rondo/backend/requests/request_call.h"
 #include "rondo/base/time.h"
@@ -20,7 +21,8 @@ namespace rondo {
 // Tensors may have any strides and be on any device. Tensors that are not dense CPU tensors are copied before
 // and after the operation, except device tensors of a group with one rank. Several tensors of one call are
 // one contribution, as over Gloo. Pieces may be of unequal sizes, as over NCCL. Sparse COO tensors are
-// reduced with SUM; that call blocks.
+// reduced with SUM; that call blocks. PREMUL_SUM (all_reduce and reduce_scatter) multiplies a copy of each
+// rank's contribution by that rank's factor.
 //
 // Any thread may call; collectives must be started in the same order on all ranks.
 class RequestBackend : public ExtendedBackend {
@@ -30,6 +32,8 @@ class RequestBackend : public ExtendedBackend {
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = bounded_duration(timeout); }
+  // The timeout, name and global ranks of the group as they are now; a copy.
+  c10::intrusive_ptr<Options> getBackendOptions() override;
   void setSequenceNumberForGroup() override {}
 
   // Operations between the two start at once, as always; endCoalescing returns one Work for all of them.
@@ -69,10 +73,15 @@ class RequestBackend : public ExtendedBackend {
     refused,  // UsageError, before start() is called
     copied    // start() is called, and copies inputs
   };
-  // `timeout` applies to operations whose call has none.
-  RequestBackend(int rank, int size, Duration timeout, Overlaps overlaps = Overlaps::refused)
-      : ExtendedBackend(rank, size), timeout_(timeout), overlaps_(overlaps) {}
+  // `request` describes the group; its timeout applies to operations whose call has none.
+  explicit RequestBackend(const BackendRequest& request, Overlaps overlaps = Overlaps::refused)
+      : ExtendedBackend(request.rank, request.size),
+        timeout_(request.timeout),
+        overlaps_(overlaps),
+        group_name_(request.group_name),
+        world_ranks_(request.world_ranks) {}
 
+  const std::string& group_name() const { return group_name_; }
   // Timeout of operations whose call has none.
   Duration timeout() const { return timeout_.load(); }
 
@@ -103,6 +112,8 @@ class RequestBackend : public ExtendedBackend {
 
   std::atomic<Duration> timeout_;
   const Overlaps overlaps_;
+  const std::string group_name_;
+  const std::vector<int> world_ranks_;
   std::mutex coalescing_mutex_;  // protects coalescing_
   std::optional<CoalescedWork::Parts> coalescing_;
 };

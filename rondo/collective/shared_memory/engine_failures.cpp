@@ -6,6 +6,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/failure.h"
+#include "rondo/collective/monitored_barrier.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "rondo/collective/shared_memory/engine_visit.h"
 
@@ -225,11 +226,8 @@ void Engine::monitored_barrier(Duration timeout, bool name_all_missing) {
 }
 
 void Engine::let_the_others_pass(std::uint64_t call, Duration timeout, bool name_all_missing) const {
-  if (timeout <= Duration::zero()) {
-    throw TimeoutError(str("[Rank 0]: Rank 0 timed out in monitoredBarrier of group '", options().group_name,
-                           "' before it looked for others: no time was given"),
-                       {0});
-  }
+  if (timeout <= Duration::zero())
+    throw no_time_for_monitored_barrier(options().group_name);
   const Deadline deadline = Deadline::after(timeout);
   std::vector<int> missing;
   for (int r = 1; r < size() && (missing.empty() || name_all_missing); ++r) {
@@ -238,10 +236,7 @@ void Engine::let_the_others_pass(std::uint64_t call, Duration timeout, bool name
   if (missing.empty()) peers_.own().barrier_passed.store(call);
   peers_.own().barrier_judged.store(call);
   if (missing.empty()) return;
-  throw TimeoutError(
-      str("[Rank 0]: Rank", missing.size() > 1 ? "s " : " ", join(missing, ", "),
-          " failed to pass monitoredBarrier of group '", options().group_name, "' in ", to_string(timeout)),
-      missing);
+  throw missing_in_monitored_barrier(options().group_name, missing, timeout);
 }
 
 void Engine::wait_to_pass(std::uint64_t call, Duration timeout) const {
@@ -250,13 +245,7 @@ void Engine::wait_to_pass(std::uint64_t call, Duration timeout) const {
   const bool told = reaches(first.barrier_judged, call, Deadline::after(timeout));
   // No later call has passed without this rank.
   if (told && first.barrier_passed.load() >= call) return;
-  throw TimeoutError(str("[Rank ", rank(), "]: Rank ", rank(),
-                         " successfully reached monitoredBarrier, but received errors while waiting for "
-                         "send/recv from rank 0 of group '",
-                         options().group_name, "': ",
-                         told ? "another rank is missing, and rank 0 names it"
-                              : str("rank 0 did not come in ", to_string(timeout))),
-                     told ? std::vector<int>{} : std::vector<int>{0});
+  throw not_passed_monitored_barrier(options().group_name, rank(), told, timeout);
 }
 
 }  // namespace rondo::shared_memory

@@ -309,7 +309,7 @@ bool was_started_by_launcher_of_mpi() {
 }  // namespace
 
 MpiBackend::MpiBackend(const BackendRequest& request)
-    : RequestBackend(request.rank, request.size, request.timeout, Overlaps::copied) {
+    : RequestBackend(request, Overlaps::copied) {
   const auto world_rank = [&](int rank) {
     return request.world_ranks.empty() ? rank : request.world_ranks[static_cast<std::size_t>(rank)];
   };

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Tries the packages of build/package where there is nothing else: in clean roots of Debian that debootstrap makes.
+
+    scripts/try_packages.py [SUITE...]      default: bookworm trixie
+
+In each root the wheel and the Debian package are installed and train a step; .venv, with its torch and its Python, is mounted there. Prints
+the time from the beginning of the installation of the wheel to the end of the first step. Needs root, debootstrap and a mirror of Debian.
+"""
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from package_archive import ROOT
+
+PACKAGES = ROOT / "build" / "package"
+LONGEST_S = 60
+ENTER = """
+set -e
+root=$1 venv=$2 python=$3 packages=$4
+for folder in "$venv" "$python" "$packages"; do
+  mkdir -p "$root$folder"
+  mount --rbind "$folder" "$root$folder"
+done
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+mount -t tmpfs tmpfs "$root/tmp"
+exec chroot "$root" /bin/bash -c "$5" inside "$venv" "$packages"
+"""
+INSIDE = """
+set -e
+venv=$1 packages=$2
+export HOME=/tmp PATH=/usr/sbin:/usr/bin:/sbin:/bin
+cd /tmp
+yes 'to be or not to be' | head -2000 > text.txt
+"$venv/bin/python" -m venv --without-pip /tmp/env
+site=$(echo /tmp/env/lib/python3.*/site-packages)
+torch=$(echo "$venv"/lib/python3.*/site-packages)
+ln -s "$torch/torch" "$site/torch"
+echo "$torch" > "$site/others.pth"
+began=$(date +%s%N)
+"$venv/bin/python" -m pip --python /tmp/env/bin/python3 install --quiet --no-index --no-deps "$packages"/*.whl
+/tmp/env/bin/rondo train --data text.txt --layers 1 --steps 1 --nproc-per-node 2 --run-dir wheel --progress off
+echo "SECONDS $(( ($(date +%s%N) - began) / 1000000 ))e-3"
+/tmp/env/bin/python3 -W ignore -c 'import rondo_torch'
+/tmp/env/bin/rondo --version
+apt-get update -qq
+apt-get install -qq -y --no-install-recommends "$packages"/*.deb > /dev/null 2>&1
+LIBTORCH=$torch/torch rondo train --data text.txt --layers 1 --steps 1 --nproc-per-node 2 --run-dir deb --progress off --matmul libtorch
+"""
+
+
+def make_root(suite):
+    folder = PACKAGES / "roots" / suite
+    if not (folder / "etc" / "debian_version").exists():
+        print(f"making a root of {suite} in {folder}", flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["debootstrap", "--variant=minbase", suite, folder], check=True, stdout=subprocess.DEVNULL)
+        shutil.copy("/etc/resolv.conf", folder / "etc")
+    return folder
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="default: bookworm trixie")
+    failed = 0
+    for suite in parser.parse_args().suites or ["bookworm", "trixie"]:
+        root = make_root(suite)
+        words = ["unshare", "--mount", "bash", "-c", ENTER, "enter", root, sys.prefix, sys.base_prefix, PACKAGES, INSIDE]
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+        taken = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("SECONDS ")]
+        print(done.stdout, done.stderr[-2000:], sep="\n")
+        if done.returncode != 0 or not taken or taken[0] > LONGEST_S:
+            failed = 1
+        print(f"{suite}: {'installed to first step in %.1f s' % taken[0] if taken else 'FAILED'}; exit code {done.returncode}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

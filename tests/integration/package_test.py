@@ -1,0 +1,145 @@
+"""The wheel, made of the build under test without compiling, in an empty environment beside .venv's torch: programs, rondo_torch and
+find_package work at once; what does not fit is named. The other packages and clean systems are in tests/packages (make nightly)."""
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from building import must
+
+LARGEST_BYTES = 25_000_000
+ALL_REDUCE = """
+import torch, torch.distributed as dist, rondo_torch
+dist.init_process_group("rondo", init_method="rondo://")
+value = torch.ones(3) * (dist.get_rank() + 1)
+dist.all_reduce(value)
+print("sum", value.tolist())
+"""
+
+
+class Environment:
+    """A virtual environment with the wheel and no torch; run(NAME, WORDS...) runs a program of its bin."""
+
+    def __init__(self, folder, wheel, home):
+        must(sys.executable, "-m", "venv", "--without-pip", folder)
+        self.folder, self.home = folder, home
+        self.packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        must(sys.executable, "-m", "pip", "--python", folder / "bin" / "python3", "install", "--quiet", "--no-index", "--no-deps", wheel)
+
+    def run(self, name, *words, **variables):
+        environment = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "HOME": str(self.home), "RONDO_MATMUL": "libtorch"} | variables
+        return subprocess.run([self.folder / "bin" / name, *map(str, words)], cwd=self.home, env=environment, capture_output=True,
+                              text=True, timeout=180)
+
+
+@pytest.fixture(scope="module")
+def wheel(repository, rondo_bin, tmp_path_factory):
+    output = tmp_path_factory.mktemp("packages")
+    must(sys.executable, repository / "scripts" / "package.py", "wheel", "--build", rondo_bin.parent, "--output", output)
+    path, = output.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def torch_packages():
+    """Where torch and what it imports are."""
+    return pathlib.Path(sysconfig.get_path("purelib"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bare")
+    return Environment(folder / "venv", wheel, folder)
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, torch_packages, tmp_path_factory):
+    """Torch lies in it as pip would have put it there, by a link."""
+    folder = tmp_path_factory.mktemp("complete")
+    made = Environment(folder / "venv", wheel, folder)
+    (made.packages / "torch").symlink_to(torch_packages / "torch")
+    (made.packages / "others.pth").write_text(f"{torch_packages}\n")
+    (folder / "text.txt").write_text("to be or not to be " * 300)
+    return made
+
+
+def train(environment, run_dir, *words, **variables):
+    return environment.run("rondo", "train", "--data", environment.home / "text.txt", "--layers", 1, "--steps", 2, "--nproc-per-node", 2,
+                           "--run-dir", run_dir, *words, **variables)
+
+
+@pytest.mark.xdist_group("package")
+def test_size_and_versions(wheel, environment):
+    assert wheel.stat().st_size <= LARGEST_BYTES
+    said = environment.run("rondo", "--version")
+    assert said.returncode == 0 and f"{environment.packages.resolve()}/torch" in said.stdout.replace(
+        str(pathlib.Path(sysconfig.get_path("purelib"))), str(environment.packages.resolve())), said
+    assert environment.run("python3", "-m", "rondo", "--version").stdout == said.stdout
+
+
+@pytest.mark.xdist_group("package")
+def test_the_wheel_trains_with_proxies_set_and_a_home_that_cannot_be_written(environment):
+    proxies = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")}
+    done = train(environment, "run", HOME="/proc", RONDO_MATMUL="", **proxies)
+    assert done.returncode == 0, done.stderr
+    assert (environment.home / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.xdist_group("package")
+def test_the_wheel_is_a_backend_of_torch_distributed(environment):
+    program = environment.home / "all_reduce.py"
+    program.write_text(ALL_REDUCE)
+    done = environment.run("rondo", "run", "-n", 2, "--", environment.folder / "bin" / "python3", program)
+    assert done.returncode == 0 and done.stdout.count("sum [3.0, 3.0, 3.0]") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.xdist_group("package")
+def test_a_project_builds_against_the_wheel(environment):
+    project = environment.home / "project"
+    project.mkdir()
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(p LANGUAGES CXX)\nfind_package(rondo REQUIRED)\n"
+        "if(NOT TARGET rondo::rondo OR NOT Libtorch_DIR_FOUND)\n  message(FATAL_ERROR \"incomplete\")\nendif()\n"
+        "add_executable(p main.cpp)\ntarget_link_libraries(p PRIVATE rondo::core)\n")
+    (project / "main.cpp").write_text("#include <rondo/core.h>\n#include <cstdio>\nint main() { std::puts(rondo::kVersion); }\n")
+    prefix = environment.run("rondo", "--prefix").stdout.strip()
+    assert pathlib.Path(prefix) == environment.packages.resolve() / "rondo"
+    must("cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_FLAGS=-O0")
+    must("cmake", "--build", project / "build")
+    assert must(project / "build" / "p").strip() == environment.run("rondo", "--version").stdout.split()[1]
+
+
+@pytest.mark.xdist_group("package")
+def test_an_environment_without_torch_or_with_another_one(bare, torch_packages, tmp_path):
+    trained = bare.run("rondo", "train", "--data", "/etc/hostname", PATH="/nowhere")
+    assert trained.returncode == 1 and "libtorch was not found" in trained.stderr and "pip install 'torch==" in trained.stderr, trained
+    imported = bare.run("python3", "-c", "import rondo_torch")
+    assert imported.returncode == 1 and "this Python has no torch: pip install 'torch==" in imported.stderr.splitlines()[-1], imported.stderr
+    # Torch that is elsewhere, as in the environment below one with --system-site-packages.
+    (bare.packages / "others.pth").write_text(f"{torch_packages}\n")
+    found = bare.run("rondo", "--libtorch")
+    assert found.stdout.strip() == f"{torch_packages}/torch", found
+    # Only what tells its version is there of another one.
+    other = tmp_path / "torch"
+    (other / "lib").mkdir(parents=True)
+    (other / "lib" / "libtorch_cpu.so").touch()
+    header = other / "include" / "torch" / "headeronly" / "version.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("".join(f"#define TORCH_VERSION_{part} {number}\n" for part, number in zip(("MAJOR", "MINOR", "PATCH"), (2, 10, 1))))
+    (other / "__init__.py").write_text("__version__ = '2.10.1+cpu'\n")
+    (other / "distributed").mkdir()
+    (other / "distributed" / "__init__.py").touch()
+    for said in (bare.run("rondo", "train", "--data", "/etc/hostname", LIBTORCH=str(other)),
+                 bare.run("python3", "-c", "import rondo_torch", PYTHONPATH=str(tmp_path))):
+        text = said.stderr.strip().splitlines()[0 if said.stderr.startswith("rondo") else -1]
+        assert said.returncode != 0 and "2.10.1" in text and "was built with" in text and "pip install 'torch==" in text, said.stderr
+
+
+@pytest.mark.xdist_group("package")
+def test_programs_of_two_installations_are_not_mixed(rondo_bin, bare):
+    mixed = subprocess.run([rondo_bin / "rondo-plan", "--help"], env=os.environ | {"RONDO_STARTED_BY": "rondo 9.9.9 for libtorch 2.9.0"},
+                           capture_output=True, text=True)
+    assert mixed.returncode == 1 and "rondo 9.9.9 for libtorch 2.9.0" in mixed.stderr and "two installations" in mixed.stderr, mixed.stderr
+    assert bare.run("rondo", "plan", "--help").returncode == 0

@@ -1,0 +1,59 @@
+"""rondo_torch across hosts: torchrun (static and c10d), `rondo run` and ranks started by hand, on emulated hosts."""
+import pathlib
+import sys
+
+import pytest
+from hosts import Job, launchers, linked_hosts
+
+PROGRAM = pathlib.Path(__file__).resolve().parent / "python_plugin" / "hosts.py"
+CHECKS = 13
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    with linked_hosts() as both:
+        yield both
+
+
+def must_pass(results, checks):
+    for code, out, err in results:
+        assert code == 0, out + err[-6000:]
+        assert out.count(f"hosts: ok {checks}") == 2, out + err
+
+
+def torchrun(hosts, *words, flags):
+    """torchrun on both hosts, two ranks each; `flags` gives the rendezvous of a host by its number."""
+    return [(host.command(sys.executable, "-m", "torch.distributed.run", "--nnodes", 2, "--nproc-per-node", 2, *flags(number), *words),
+             {"GLOO_SOCKET_IFNAME": host.interface}) for number, host in enumerate(hosts)]
+
+
+def test_everything_under_torchrun(hosts, plugin_environment, tmp_path):
+    def static(number):
+        return ["--node-rank", number, "--master-addr", hosts[0].address, "--master-port", 29641]
+
+    results = Job(torchrun(hosts, PROGRAM, tmp_path, flags=static), plugin_environment, tmp_path).finish(300)
+    must_pass(results, CHECKS)
+    for _, out, err in results:
+        assert "frame #" not in err, err
+
+
+def test_the_c10d_rendezvous_of_torchrun(hosts, plugin_environment, tmp_path):
+    def c10d(number):
+        return ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:29642", "--rdzv-conf",
+                f"is_host={1 - number}", "--local-addr", hosts[number].address]
+
+    must_pass(Job(torchrun(hosts, PROGRAM, tmp_path, "engines", flags=c10d), plugin_environment, tmp_path).finish(), 1)
+
+
+def test_rondo_run_on_every_host(hosts, rondo_bin, plugin_environment, tmp_path):
+    words = [sys.executable, PROGRAM, tmp_path, "engines", "barriers"]
+    must_pass(Job(launchers(hosts, rondo_bin, *words, port=29643), plugin_environment, tmp_path).finish(), 2)
+
+
+def test_ranks_started_by_hand(plugin_environment, tmp_path):
+    """Hosts that RONDO_HOST names, on a machine where network namespaces need not be."""
+    commands = [([sys.executable, PROGRAM, tmp_path, "engines"],
+                 {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29644", "RONDO_HOST": f"h{rank // 2}"})
+                for rank in range(4)]
+    for code, out, err in Job(commands, plugin_environment, tmp_path).finish():
+        assert code == 0 and out == "hosts: ok 1\n", out + err

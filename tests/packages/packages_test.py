@@ -1,0 +1,122 @@
+"""The packages in build/package ($RONDO_PACKAGES), each by itself: the archive unpacked elsewhere, the Debian package in a folder of its own,
+what the wheel needs of a system; and that packing again gives the same bytes. Run by make package."""
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = pathlib.Path(os.environ.get("RONDO_PACKAGES", REPOSITORY / "build" / "package"))
+LARGEST_BYTES = 25_000_000
+ENVIRONMENT = pathlib.Path(sysconfig.get_path("purelib"))
+
+
+def only(pattern):
+    found = list(PACKAGES.glob(pattern))
+    if not found:
+        reason = f"no {pattern} in {PACKAGES}: make package makes it"
+        print(reason)
+        pytest.skip(reason)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def must(*command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, check=False, **options)
+    assert done.returncode == 0, f"{command}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def clean(**variables):
+    return {"PATH": "/usr/bin:/bin", "HOME": "/proc", "RONDO_MATMUL": "libtorch"} | variables
+
+
+def train(program, folder, environment):
+    (folder / "text.txt").write_text("to be or not to be " * 300)
+    must(program, "train", "--data", "text.txt", "--layers", 1, "--steps", 1, "--nproc-per-node", 2, "--run-dir", "run", cwd=folder, env=environment)
+    assert (folder / "run" / "metrics.jsonl").exists()
+
+
+@pytest.fixture
+def unpacked(tmp_path):
+    must("tar", "xzf", only("*.tar.gz"), "-C", tmp_path)
+    folder, = tmp_path.glob("rondo-*")
+    return folder
+
+
+def test_the_archive_trains_with_a_libtorch_that_is_named_or_that_the_active_python_has(unpacked, tmp_path):
+    train(unpacked / "bin" / "rondo", tmp_path, clean(LIBTORCH=str(ENVIRONMENT / "torch")))
+    shutil.rmtree(tmp_path / "run")
+    train(unpacked / "bin" / "rondo", tmp_path, clean(PATH=f"{pathlib.Path(sys.executable).parent}:/usr/bin:/bin"))
+    # A folder by that name where one happens to be is no torch.
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    done = subprocess.run([unpacked / "bin" / "rondo", "--libtorch"], cwd=tmp_path, env=clean(PATH="/usr/bin:/bin"), capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 1 and "libtorch was not found" in done.stderr and "Get it: pip install" in done.stderr, done
+
+
+def test_the_archive_has_a_link_to_libtorch_when_a_user_makes_one(unpacked, tmp_path):
+    (unpacked / "lib" / "rondo" / "libtorch").symlink_to(ENVIRONMENT / "torch")
+    train(unpacked / "bin" / "rondo", tmp_path, clean())
+
+
+def test_a_new_project_of_the_archive_builds_and_trains(unpacked, tmp_path):
+    environment = clean(LIBTORCH=str(ENVIRONMENT / "torch"))
+    must(unpacked / "bin" / "rondo", "new", "mine", cwd=tmp_path, env=environment)
+    must("make", "-C", tmp_path / "mine", env=clean())
+    assert "validation loss" in must("make", "-C", tmp_path / "mine", "train", env=clean())
+    must("make", "-C", tmp_path / "mine", "train-module", env=environment)
+
+
+def test_the_debian_package_trains_and_lintian_finds_no_error(tmp_path):
+    package = only("*.deb")
+    assert package.stat().st_size <= LARGEST_BYTES
+    must("dpkg-deb", "-x", package, tmp_path / "root")
+    train(tmp_path / "root" / "usr" / "bin" / "rondo", tmp_path, clean(LIBTORCH=str(ENVIRONMENT / "torch")))
+    fields = must("dpkg-deb", "-f", package)
+    depends = re.search(r"^Depends: (.+)$", fields, re.M)[1]
+    assert re.match(r"libc6 \(>= 2\.\d+\), libstdc\+\+6", depends) and "libzmq5" in depends, fields
+    must("md5sum", "--check", "--quiet", cwd=tmp_path / "root", input=must("dpkg-deb", "-I", package, "md5sums"))
+    if not shutil.which("lintian"):
+        print("lintian is not installed: its check is left out")
+        return
+    done = subprocess.run(["lintian", "--allow-root", package], capture_output=True, text=True, check=False)
+    assert not [line for line in done.stdout.splitlines() if line.startswith("E:")], done.stdout
+
+
+def test_the_wheel_needs_of_the_system_what_its_name_says(tmp_path):
+    """auditwheel copies nothing into it and agrees with its tag."""
+    wheel = only("*.whl")
+    assert wheel.stat().st_size <= LARGEST_BYTES
+    tools = pathlib.Path(sys.executable).parent
+    must(tools / "auditwheel", "repair", "--exclude", "libtorch*.so", "--exclude", "libc10.so", "--wheel-dir", tmp_path, wheel,
+         env=dict(os.environ, PATH=f"{tools}:/usr/bin:/bin"))
+    repaired, = tmp_path.glob("*.whl")
+    platforms = repaired.stem.rpartition("-")[2].split(".")
+    assert wheel.stem.rpartition("-")[2] in platforms, repaired
+    assert ".libs/" not in must(sys.executable, "-m", "zipfile", "-l", repaired)
+
+
+def test_no_file_names_the_folder_of_the_build():
+    """Programs and texts work anywhere; what is compiled names libtorch's headers, unless RONDO_REPRODUCIBLE is set."""
+    content = PACKAGES / "wheel" / "rondo"
+    if not content.is_dir():
+        pytest.skip(f"no {content}: make package makes it")
+    named = [path for path in content.rglob("*") if path.is_file() and path.suffix in (".cmake", ".py", ".sh", ".json")
+             and str(REPOSITORY).encode() in path.read_bytes()]
+    assert named == []
+
+
+def test_packing_again_gives_the_same_bytes(tmp_path):
+    made = [only(pattern) for pattern in ("*.whl", "*.tar.gz", "*.deb")]
+    must(sys.executable, REPOSITORY / "scripts" / "package.py", "--output", tmp_path)
+    for package in made:
+        again = tmp_path / package.name
+        assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(package.read_bytes()).digest(), package.name
