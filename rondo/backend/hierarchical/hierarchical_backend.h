@@ -33,8 +33,8 @@ inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .dev
 //
 // Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then, or,
 // where the request says deterministic, by rank whatever the hosts (rank_order.h).
-// Errors are PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final. The monitored
-// barrier alone goes over the group's store, and its error leaves the group usable.
+// Errors are PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final. The
+// monitored barrier alone goes over the group's store, and its error leaves the group usable.
 //
 // Destruction and close() wait up to 5 s for operations in flight, then fail them. A process that was forked
 // from the one that made the backend gets UsageError.

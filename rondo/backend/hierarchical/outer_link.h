@@ -70,8 +70,8 @@ class OuterLink {
 using StartMessage = std::function<c10::intrusive_ptr<c10d::Work>()>;
 
 // Keeps messages that their caller has dropped until they have ended: an engine may forget a message whose
-// Work is gone, and its peer would wait for ever. Waits for them one after the other on a thread, which starts
-// with the first one. Any thread.
+// Work is gone, and its peer would wait for ever. Waits for them one after the other on a thread, which
+// starts with the first one. Any thread.
 class DroppedMessages {
  public:
   DroppedMessages() = default;
@@ -108,7 +108,6 @@ class DroppedMessages {
 // to rank 3 on host 1"; `peer` is -1 where any rank may send it. `timeout` holds for waits that name none.
 c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTensor tensor, std::string what,
                                               int peer, std::chrono::milliseconds timeout,
-                                              FailureRecord record,
-                                              std::weak_ptr<DroppedMessages> dropped);
+                                              FailureRecord record, std::weak_ptr<DroppedMessages> dropped);
 
 }  // namespace rondo::hierarchical
