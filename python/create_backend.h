@@ -16,8 +16,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::
                                                  const std::string& group_name,
                                                  std::chrono::milliseconds timeout);
 
-// Closes the groups whose engine has threads of its own: waits up to 5 s for operations in flight, after which
-// no callback of a future runs any more.
+// Closes the groups whose engine has threads of its own: waits up to 5 s for operations in flight, after
+// which no callback of a future runs any more.
 void close_groups();
 
 }  // namespace rondo::plugin

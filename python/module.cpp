@@ -115,9 +115,9 @@ PYBIND11_MODULE(native, module) {
   bind_engine<rondo::NativeBackend>(module, "NativeBackend");
   bind_engine<rondo::HierarchicalBackend>(module, "HierarchicalBackend");
 
-  module.def("create_backend", &rondo::plugin::create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
-             py::arg("rank"), py::arg("size"), py::arg("world_ranks"), py::arg("group_name"),
-             py::arg("timeout"));
+  module.def("create_backend", &rondo::plugin::create_backend, py::call_guard<py::gil_scoped_release>(),
+             py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("world_ranks"),
+             py::arg("group_name"), py::arg("timeout"));
   // Threads that want the interpreter's lock while it is torn down would never get it.
   module.def(
       "stop_threads",

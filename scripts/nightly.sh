@@ -15,6 +15,7 @@
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
 #   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
+#   frameworks Accelerate, the HF Trainer, Lightning and DeepSpeed, installed for it, train over the plug-in
 #   coverage   the share of lines that tests run
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -65,6 +66,16 @@ readers() {
   "$logs/readers/bin/pip" install --quiet mlflow tensorboard opentelemetry-proto pytest
   "$logs/readers/bin/python" -m pytest tests/readers
 }
+frameworks() {
+  release
+  python3 -m venv "$logs/frameworks"
+  # The torch of .venv, and what it has besides.
+  "$python" -c 'import site; print(site.getsitepackages()[0])' >"$logs/frameworks-base"
+  cp "$logs/frameworks-base" "$(echo "$logs"/frameworks/lib/python3.*/site-packages)/base.pth"
+  "$python" -c 'import torch; print("torch==" + torch.__version__)' >"$logs/frameworks-constraints"
+  "$logs/frameworks/bin/pip" install --quiet --constraint "$logs/frameworks-constraints" accelerate lightning deepspeed transformers pytest
+  "$logs/frameworks/bin/python" -m pytest tests/frameworks
+}
 bench() {
   local json
   release
@@ -97,7 +108,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy tooling clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers bench coverage)
+all=(tidy tooling clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -1,4 +1,4 @@
-"""rondo's communication engine as the backend "rondo" of torch.distributed, for the ranks of one host:
+"""rondo's communication engines as the backend "rondo" of torch.distributed, on one host and across hosts:
 
     import rondo_torch
     torch.distributed.init_process_group("rondo")

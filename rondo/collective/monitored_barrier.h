@@ -25,7 +25,8 @@ inline TimeoutError missing_in_monitored_barrier(const std::string& group, const
           missing};
 }
 
-// Returns the error of another rank. `told`: rank 0 has said that a rank is missing; otherwise it said nothing.
+// Returns the error of another rank. `told`: rank 0 has said that a rank is missing; otherwise it said
+// nothing.
 inline TimeoutError not_passed_monitored_barrier(const std::string& group, int rank, bool told,
                                                  Duration timeout) {
   return {str("[Rank ", rank, "]: Rank ", rank,

@@ -101,11 +101,12 @@ def plugin_environment(rondo_bin, clean_environment):
 @pytest.fixture
 def python_ranks(plugin_environment, tmp_path):
     """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process,
-    output, errors) of each; all are killed after `timeout` seconds."""
+    output, errors) of each; all are killed after `timeout` seconds. With hosts=2 the last rank has its own host."""
 
-    def run_ranks(program, size, timeout=180, env=None):
+    def run_ranks(program, size, timeout=180, env=None, hosts=1):
         ranks = [subprocess.Popen([sys.executable, program, f"file://{tmp_path}/store", str(rank), str(size)], text=True,
-                                  env=plugin_environment | (env or {}), cwd=tmp_path, stdout=subprocess.PIPE,
+                                  env=plugin_environment | (env or {}) | ({"RONDO_HOST": f"h{rank // (size - 1)}"} if hosts > 1 else {}),
+                                  cwd=tmp_path, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE)
                  for rank in range(size)]
         try:

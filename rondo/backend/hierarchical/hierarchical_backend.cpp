@@ -111,10 +111,8 @@ class PipelineWork final : public BackgroundWork {
     } catch (const std::exception&) {
       if (isCompleted()) throw;
     }
-    const auto error = std::make_exception_ptr(
-        TimeoutError(str(what_, " did not end within the ", to_string(bounded_duration(timeout)),
-                         " of its wait()"),
-                     {}));
+    const auto error = std::make_exception_ptr(TimeoutError(
+        str(what_, " did not end within the ", to_string(bounded_duration(timeout)), " of its wait()"), {}));
     if (const auto pipeline = pipeline_.lock()) pipeline->abort(error);
     BackgroundWork::wait(kNoTimeout);
     return true;
@@ -208,7 +206,8 @@ void HierarchicalBackend::fail(const std::exception_ptr& error) {
 
 void HierarchicalBackend::check_open() const {
   if (!process_.is_current()) {
-    throw UsageError(str("process ", getpid(), " was forked from rank ", getRank(), " of group '", group_name(),
+    throw UsageError(str("process ", getpid(), " was forked from rank ", getRank(), " of group '",
+                         group_name(),
                          "' and cannot use the group. Make a group of its own in the child, or start the "
                          "child as a new process."));
   }
@@ -347,8 +346,7 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
           str(direction, whom, ", which is this rank itself: ", rondo::split(e.what(), '\n').front()));
     }
   };
-  return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_,
-                        dropped_);
+  return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_, dropped_);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::start_send(const at::Tensor& given, int destination, int tag) {

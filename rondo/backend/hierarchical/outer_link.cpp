@@ -270,12 +270,10 @@ void OuterLink::abort() {
 
 c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTensor tensor, std::string what,
                                               int peer, std::chrono::milliseconds timeout,
-                                              FailureRecord record,
-                                              std::weak_ptr<DroppedMessages> dropped) {
+                                              FailureRecord record, std::weak_ptr<DroppedMessages> dropped) {
   Named named{std::move(what), peer, std::move(record)};
   try {
-    return c10::make_intrusive<DirectMessage>(start(), std::move(tensor), named, timeout,
-                                              std::move(dropped));
+    return c10::make_intrusive<DirectMessage>(start(), std::move(tensor), named, timeout, std::move(dropped));
   } catch (const CancelledError&) {
     throw;  // this rank has aborted before
   } catch (const UsageError&) {

@@ -107,7 +107,6 @@ class DroppedMessages {
 // whose Work is destroyed before anybody has waited for it.
 c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTensor tensor, std::string what,
                                               int peer, std::chrono::milliseconds timeout,
-                                              FailureRecord record,
-                                              std::weak_ptr<DroppedMessages> dropped);
+                                              FailureRecord record, std::weak_ptr<DroppedMessages> dropped);
 
 }  // namespace rondo::hierarchical

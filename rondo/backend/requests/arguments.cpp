@@ -428,8 +428,8 @@ void check_pieces(const std::vector<at::Tensor>& pieces, const at::Tensor& own, 
   }
   const at::Tensor& like = pieces[static_cast<std::size_t>(rank)];
   if (like.numel() == own.numel()) return;
-  throw UsageError(rondo::str(operation, ": invalid tensor size: the tensor of rank ", rank, " has ", own.sizes(),
-                              ", its place in the list ", like.sizes()));
+  throw UsageError(rondo::str(operation, ": invalid tensor size: the tensor of rank ", rank, " has ",
+                              own.sizes(), ", its place in the list ", like.sizes()));
 }
 
 void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation) {

@@ -32,8 +32,8 @@ void check_scatter(const TensorList& outputs, const TensorLists& inputs, const c
 Reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type);
 // Returns whether the operation is PREMUL_SUM.
 bool premultiplies(const c10d::ReduceOp& op);
-// Returns the tensor itself, or for PREMUL_SUM a new one, multiplied by the factor of `op`. reduction_of() has
-// accepted `op` before.
+// Returns the tensor itself, or for PREMUL_SUM a new one, multiplied by the factor of `op`. reduction_of()
+// has accepted `op` before.
 at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op);
 // Checks the peer of a message.
 void check_peer(int peer, int size);

@@ -226,8 +226,7 @@ void Engine::monitored_barrier(Duration timeout, bool name_all_missing) {
 }
 
 void Engine::let_the_others_pass(std::uint64_t call, Duration timeout, bool name_all_missing) const {
-  if (timeout <= Duration::zero())
-    throw no_time_for_monitored_barrier(options().group_name);
+  if (timeout <= Duration::zero()) throw no_time_for_monitored_barrier(options().group_name);
   const Deadline deadline = Deadline::after(timeout);
   std::vector<int> missing;
   for (int r = 1; r < size() && (missing.empty() || name_all_missing); ++r) {

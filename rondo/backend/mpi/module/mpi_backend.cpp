@@ -308,8 +308,7 @@ bool was_started_by_launcher_of_mpi() {
 
 }  // namespace
 
-MpiBackend::MpiBackend(const BackendRequest& request)
-    : RequestBackend(request, Overlaps::copied) {
+MpiBackend::MpiBackend(const BackendRequest& request) : RequestBackend(request, Overlaps::copied) {
   const auto world_rank = [&](int rank) {
     return request.world_ranks.empty() ? rank : request.world_ranks[static_cast<std::size_t>(rank)];
   };
