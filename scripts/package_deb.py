@@ -81,6 +81,8 @@ def make_deb(build, output):
     minor = torch.rpartition(".")[0]
     version = f"{rondo}+torch{minor}-1"
     folder = output / "deb"
+    if folder.exists():
+        shutil.rmtree(folder)
     left_out = make_stage(build, folder / "usr", steady_libraries=False)
     documents = folder / "usr" / "share" / "doc" / "rondo"
     write(documents / "copyright", COPYRIGHT)
