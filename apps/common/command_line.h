@@ -19,8 +19,9 @@ int run_command_line(CLI::App& app, int argc, const char* const* argv, const std
 std::string program_identity();
 // `rondo` hands its identity to the programs that it starts in this variable.
 inline constexpr const char* kStarterVariable = "RONDO_STARTED_BY";
-// Returns why this program cannot run when parts of two installations are mixed: a program and the library that it has
-// loaded, or a program and the `rondo` that started it; empty when they fit. Removes kStarterVariable from the environment.
+// Returns why this program cannot run when parts of two installations are mixed: a program and the library
+// that it has loaded, or a program and the `rondo` that started it; empty when they fit. Removes
+// kStarterVariable from the environment.
 std::string describe_mixture();
 
 // "PROGRAM: text" on standard error. Texts of files may be in it: printable(), and cut at 8 KiB.

@@ -30,18 +30,19 @@ std::optional<std::filesystem::path> find_libtorch_below(const std::filesystem::
 // "2.13.0", from the header that every libtorch carries; empty when there is none.
 std::string libtorch_version(const std::filesystem::path& directory);
 
-// Whether rondo works with a libtorch of this version: with every patch release of the one that it was built with. An
-// unknown version (empty) is taken.
+// Whether rondo works with a libtorch of this version: with every patch release of the one that it was built
+// with. An unknown version (empty) is taken.
 bool is_libtorch_suitable(const std::string& version);
 
-// Returns the libtorch of the programs that this one starts: $LIBTORCH where that is set, else the one that the dynamic
-// linker finds for them (LD_LIBRARY_PATH; lib/rondo/libtorch beside the programs; the package torch beside the package
-// rondo), else the torch of the active Python, which is started for it. Throws UsageError when LIBTORCH holds none, or
-// the libtorch found is not suitable; Error naming every folder that was looked in when there is none at all.
+// Returns the libtorch of the programs that this one starts: $LIBTORCH where that is set, else the one that
+// the dynamic linker finds for them (LD_LIBRARY_PATH; lib/rondo/libtorch beside the programs; the package
+// torch beside the package rondo), else the torch of the active Python, which is started for it. Throws
+// UsageError when LIBTORCH holds none, or the libtorch found is not suitable; Error naming every folder that
+// was looked in when there is none at all.
 std::filesystem::path locate_libtorch();
 
-// Returns locate_libtorch(). Where the dynamic linker would not find it by itself, sets LD_LIBRARY_PATH, which goes
-// before the paths that programs carry.
+// Returns locate_libtorch(). Where the dynamic linker would not find it by itself, sets LD_LIBRARY_PATH,
+// which goes before the paths that programs carry.
 std::filesystem::path use_libtorch();
 
 }  // namespace rondo
