@@ -9,8 +9,6 @@ scripts/requirements-gpu.txt. A machine that unpacks the bundle needs a driver, 
     tar xzf rondo-gpu.tar.gz && LIBTORCH=/path/of/venv rondo-gpu/gpu-check.sh --json gpu.json
 """
 import argparse
-import ctypes
-import gzip
 import json
 import os
 import pathlib
@@ -18,28 +16,18 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from package_archive import write_tar
+from package_libraries import ROOT, copy_libraries, copy_stripped, own_libraries, run
+
 GPU = ROOT / "build" / "gpu"
 LARGEST = 40_000_000  # bytes of the bundle
 TARGETS = ["quickstart_programs", "rondo-doctor", "rondo_nccl", "rondo_sim"]
 PROGRAMS = ["rondo", "rondo-train", "rondo-train-worker", "rondo-matmul", "rondo-report", "rondo-doctor"]
-# Loaded by name (rondo/control/zeromq.cpp), so no program says that it needs it.
-LOADED_BY_NAME = ["libzmq.so.5"]
 # Loaded by programs that have libtorch already, so they need no run path.
 MODULES = ["rondo_nccl.so", "rondo_sim.so"]
 # Libraries that programs load where a device is asked for, so that a training on the CPU starts without them.
 ON_DEMAND = re.compile(r"lib(torch_cuda|c10_cuda|nccl|cuda)\.so")
-# Libraries of the system that unpacks: glibc's and the compiler's.
-OF_THE_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|stdc\+\+|gcc_s))\.so")
-RUN_PATH = b"$ORIGIN/../lib"
-# So every program has a run path, and of the old kind, which holds for what libraries of the bundle need as well.
-LINKING = ["-DCMAKE_BUILD_RPATH=$ORIGIN/../lib", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags"]
-
-
-def run(*command, **more):
-    return subprocess.run([str(word) for word in command], check=True, **more)
 
 
 def make_venv():
@@ -58,37 +46,8 @@ def make_venv():
 
 def build(folder, venv):
     run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DLIBTORCH={venv}", "-DRONDO_NCCL=REQUIRED",
-        "-DRONDO_BUILD_PYTHON=OFF", "-DRONDO_BUILD_EXAMPLES=OFF", *LINKING)
+        "-DRONDO_BUILD_PYTHON=OFF", "-DRONDO_BUILD_EXAMPLES=OFF")
     run("ninja", "-C", folder, *TARGETS)
-
-
-def resolved_libraries(file, torch_libraries):
-    """{name: path} of what the loader finds for a program or library."""
-    out = run("ldd", file, capture_output=True, text=True,
-              env=dict(os.environ, LD_LIBRARY_PATH=str(torch_libraries))).stdout
-    missing = re.findall(r"(\S+) => not found", out)
-    if missing:
-        sys.exit(f"error: {file} needs {', '.join(missing)}, which the loader does not find")
-    return dict(re.findall(r"(\S+) => (/\S+)", out))
-
-
-def path_of_library(name):
-    """Returns the path where the loader has found a library that it loaded by its name."""
-    ctypes.CDLL(name)
-    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
-        path = line.split()[-1]
-        if pathlib.Path(path).name.startswith(name):
-            return path
-    sys.exit(f"error: {name} was loaded, but is in no mapping of this process")
-
-
-def own_libraries(programs, torch_libraries, venv):
-    found = {name: path_of_library(name) for name in LOADED_BY_NAME}
-    for file in [*programs, *found.values()]:
-        found |= resolved_libraries(file, torch_libraries)
-    packages = torch_libraries.parent.parent.resolve()
-    return {name: path for name, path in sorted(found.items())
-            if not OF_THE_SYSTEM.match(name) and not pathlib.Path(path).resolve().is_relative_to(packages)}
 
 
 def check_needs_no_cuda(program):
@@ -96,23 +55,6 @@ def check_needs_no_cuda(program):
     needed = [name for name in re.findall(r"\(NEEDED\).*\[(.+)\]", out) if ON_DEMAND.match(name)]
     if needed:
         sys.exit(f"error: {program} is linked with {', '.join(needed)}, which it must load on demand")
-
-
-def copy_stripped(source, target):
-    shutil.copyfile(source, target)
-    target.chmod(0o755)
-    run("strip", "--strip-unneeded", target)
-
-
-def set_run_path(program):
-    """Writes RUN_PATH over the longer one of the build folder."""
-    out = run("readelf", "-d", program, capture_output=True, text=True).stdout
-    found = re.search(r"\(RPATH\).*\[(.+)\]", out)
-    old = found[1].encode() if found else b""
-    content = program.read_bytes()
-    if len(old) < len(RUN_PATH) or content.count(old + b"\0") != 1:
-        sys.exit(f"error: {program} has no run path that can be replaced: {old.decode() or 'none'}")
-    program.write_bytes(content.replace(old + b"\0", RUN_PATH.ljust(len(old), b"\0") + b"\0"))
 
 
 def describe(venv, libraries):
@@ -126,17 +68,15 @@ def describe(venv, libraries):
 def gather(folder, build_folder, venv):
     if folder.exists():
         shutil.rmtree(folder)
-    for part in ("bin", "lib", "check", "peers"):
+    for part in ("bin", "lib/rondo", "check", "peers"):
         (folder / part).mkdir(parents=True)
     (torch_libraries,) = venv.glob("lib/python3*/site-packages/torch/lib")
     programs = [build_folder / "bin" / name for name in PROGRAMS]
     for program in programs:
         check_needs_no_cuda(program)
         copy_stripped(program, folder / "bin" / program.name)
-        set_run_path(folder / "bin" / program.name)
-    libraries = own_libraries(programs, torch_libraries, venv)
-    for name, path in libraries.items():
-        copy_stripped(path, folder / "lib" / name)
+    libraries = own_libraries(programs, torch_libraries)
+    copy_libraries(libraries, folder / "lib" / "rondo")
     for module in MODULES:
         copy_stripped(build_folder / "lib" / module, folder / "lib" / module)
     for file in (ROOT / "scripts" / "gpu_check").glob("*.py"):
@@ -149,13 +89,7 @@ def gather(folder, build_folder, venv):
 
 
 def pack(folder, archive):
-    def plain(member):
-        member.uid = member.gid = member.mtime = 0
-        member.uname = member.gname = ""
-        return member
-
-    with gzip.GzipFile(archive, "wb", compresslevel=9, mtime=0) as compressed, tarfile.open(fileobj=compressed, mode="w") as tar:
-        tar.add(folder, folder.name, filter=plain)
+    write_tar(folder, archive)
     size = archive.stat().st_size
     if size > LARGEST:
         sys.exit(f"error: {archive} has {size:,} bytes, more than the {LARGEST:,} that fit")

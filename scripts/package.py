@@ -3,8 +3,8 @@
 import argparse
 import pathlib
 
-from package_archive import ROOT
 from package_deb import make_deb
+from package_libraries import ROOT
 from package_stage import build_programs, default_build
 from package_tar import make_tar
 from package_wheel import make_wheel

@@ -1,11 +1,10 @@
 """Archives that have the same bytes for the same files: sorted, all of one time and of nobody."""
 import gzip
 import os
-import pathlib
 import subprocess
 import tarfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from package_libraries import ROOT
 
 
 def source_date():

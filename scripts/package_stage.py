@@ -7,8 +7,8 @@ import pathlib
 import re
 import shutil
 
-from package_archive import ROOT, files_below
-from package_libraries import copy_libraries, copy_licences, copy_stripped, own_libraries, run
+from package_archive import files_below
+from package_libraries import ROOT, copy_libraries, copy_licences, copy_stripped, own_libraries, run
 
 # Of what is in the programs, without being a library that is copied.
 COMPILED_IN = ["nlohmann-json3-dev", "libcli11-dev", "libtomlplusplus-dev", "libjs-chart.js"]

@@ -7,8 +7,8 @@ import shutil
 import time
 import zipfile
 
-from package_archive import ROOT, files_below, is_program, source_date
-from package_libraries import copy_stripped, output_of, run
+from package_archive import files_below, is_program, source_date
+from package_libraries import ROOT, copy_stripped, output_of, run
 from package_stage import make_stage, versions
 
 # What a package of manylinux may need of the C++ library, by the oldest glibc that systems with it have (PEP 600).

@@ -7,12 +7,11 @@ In each root the wheel and the Debian package are installed and train a step; .v
 the time from the beginning of the installation of the wheel to the end of the first step. Needs root, debootstrap and a mirror of Debian.
 """
 import argparse
-import pathlib
 import shutil
 import subprocess
 import sys
 
-from package_archive import ROOT
+from package_libraries import ROOT
 
 PACKAGES = ROOT / "build" / "package"
 LONGEST_S = 60

@@ -158,21 +158,23 @@ std::string program_identity() {
 
 std::string describe_mixture() {
   if (std::string_view(kVersion) != RONDO_VERSION) {
-    return str("this program is of ", program_identity(), ", but the library that it has loaded is of rondo ", kVersion,
-               "; look for another rondo in LD_LIBRARY_PATH");
+    return str("this program is of ", program_identity(), ", but the library that it has loaded is of rondo ",
+               kVersion, "; look for another rondo in LD_LIBRARY_PATH");
   }
   const char* const starter = std::getenv(kStarterVariable);
   const std::string started_by = starter == nullptr ? program_identity() : starter;
   // Not for the programs that this one starts: another rondo may be among them.
   unsetenv(kStarterVariable);
   if (started_by == program_identity()) return {};
-  return str("this program is of ", program_identity(), ", but the 'rondo' that started it is of ", started_by,
-             "; programs of two installations are mixed in ",
-             std::filesystem::read_symlink("/proc/self/exe").parent_path().string(), ": install one of them again");
+  return str("this program is of ", program_identity(), ", but the 'rondo' that started it is of ",
+             started_by, "; programs of two installations are mixed in ",
+             std::filesystem::read_symlink("/proc/self/exe").parent_path().string(),
+             ": install one of them again");
 }
 
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
-  if (const std::string mixture = describe_mixture(); !mixture.empty()) return report(app, mixture, ExitCode::failed);
+  if (const std::string mixture = describe_mixture(); !mixture.empty())
+    return report(app, mixture, ExitCode::failed);
   return end_with_streams(app.get_name(), run_body(app, argc, argv, body));
 }
 

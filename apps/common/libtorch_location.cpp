@@ -73,7 +73,8 @@ std::string active_python() {
   std::vector<fs::path> folders;
   const fs::path packages = installation_prefix().parent_path();
   if (packages.filename() == "site-packages") folders.push_back(packages / "../../../bin");
-  if (const std::string active = variable("VIRTUAL_ENV"); !active.empty()) folders.push_back(fs::path(active) / "bin");
+  if (const std::string active = variable("VIRTUAL_ENV"); !active.empty())
+    folders.push_back(fs::path(active) / "bin");
   for (const std::string& folder : split(variable("PATH"), ':')) folders.emplace_back(folder);
   for (const fs::path& folder : folders) {
     if (fs::path python = folder / "python3"; exists_quietly(python)) return python.lexically_normal();
@@ -86,12 +87,13 @@ fs::path torch_of(const std::string& python) {
   if (python.empty()) return {};
   try {
     // The folder in which this program was started is none of Python's here.
-    const ChildOutput answer = run_child(
-        {python, "-c",
-         "import sys; sys.path = [p for p in sys.path if p]; import importlib.util as u; s = u.find_spec('torch'); "
-         "print(s.submodule_search_locations[0] if s else '')"});
+    const ChildOutput answer = run_child({python, "-c",
+                                          "import sys; sys.path = [p for p in sys.path if p]; import "
+                                          "importlib.util as u; s = u.find_spec('torch'); "
+                                          "print(s.submodule_search_locations[0] if s else '')"});
     const std::string folder(trim(answer.text));
-    if (answer.exit_code == 0 && !folder.empty() && exists_quietly(fs::path(folder) / "lib" / kLibrary)) return folder;
+    if (answer.exit_code == 0 && !folder.empty() && exists_quietly(fs::path(folder) / "lib" / kLibrary))
+      return folder;
   } catch (const Error&) {  // it cannot be started
   }
   return {};
@@ -106,7 +108,8 @@ std::string folders_looked_in() {
     std::error_code is_none;
     const fs::path target = fs::read_symlink(folder.parent_path(), is_none);
     texts.push_back(is_none ? folder.lexically_normal().string()
-                            : str((target / "lib").string(), " (by ", folder.parent_path().lexically_normal().string(), ")"));
+                            : str((target / "lib").string(), " (by ",
+                                  folder.parent_path().lexically_normal().string(), ")"));
   }
   return join(texts, ", ");
 }
@@ -164,7 +167,8 @@ fs::path locate_libtorch() {
   if (const std::string given = variable("LIBTORCH"); !given.empty()) return named_by_the_user(given);
   if (const fs::path found = found_by_linker(); !found.empty()) return checked(found, found.string());
   const std::string python = active_python();
-  if (const fs::path found = torch_of(python); !found.empty()) return checked(found, "the torch of " + python);
+  if (const fs::path found = torch_of(python); !found.empty())
+    return checked(found, "the torch of " + python);
   const std::string search = variable("LD_LIBRARY_PATH");
   throw Error(str("libtorch was not found. Looked for ", kLibrary, " in ", folders_looked_in(),
                   ", in LD_LIBRARY_PATH (", search.empty() ? "not set" : search, ") and for torch in ",

@@ -113,7 +113,12 @@ std::variant<fs::path, std::string> look_for_libtorch(const std::string& directo
 }
 
 Findings not_found(const std::string& directory, const std::string& why) {
-  return {{"libtorch", "libtorch", State::broken, why, kGetLibtorch, {{"found", false}, {"directory", directory}}}};
+  return {{"libtorch",
+           "libtorch",
+           State::broken,
+           why,
+           kGetLibtorch,
+           {{"found", false}, {"directory", directory}}}};
 }
 
 }  // namespace

@@ -137,8 +137,8 @@ int print_versions() {
   for (const char* engine : {"mpi", "nccl"}) {
     if (!rondo::find_module(str("rondo_", engine, ".so")).empty()) engines.emplace_back(engine);
   }
-  std::printf("rondo %s\ncommit %s\nlibtorch %s\nengines %s\n", rondo::kVersion, RONDO_COMMIT, describe_libtorch().c_str(),
-              rondo::join(engines, ", ").c_str());
+  std::printf("rondo %s\ncommit %s\nlibtorch %s\nengines %s\n", rondo::kVersion, RONDO_COMMIT,
+              describe_libtorch().c_str(), rondo::join(engines, ", ").c_str());
   return 0;
 }
 
