@@ -121,6 +121,13 @@ gpu-check: ## trainings on a card against the CPU's losses, and steps beside PyT
 docs-api: ## the reference of the public headers, in build/docs-api; fails when one of them lacks a comment
 	@scripts/docs_api.sh
 
+.PHONY: docs docs-serve
+docs: ## the documentation site, in build/docs; fails at a dead link or a page in no table of contents
+	@scripts/docs.sh
+
+docs-serve: ## show the documentation site on this machine
+	@scripts/docs.sh --serve
+
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 

@@ -17,8 +17,6 @@ release = version
 extensions = ["myst_parser", "repository_pages"]
 source_suffix = {".md": "markdown"}
 root_doc = "docs/index"
-# Patterns of pages that do not exist yet.
-suppress_warnings = ["toc.empty_glob"]
 
 # Anchors of headings are those of code hosts.
 myst_heading_anchors = 6
@@ -38,6 +36,7 @@ html_additional_pages = {"index": "root.html"}
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
+toc_object_entries_show_parents = "hide"
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b5394", "color-brand-content": "#0b5394",
                             "color-brand-visited": "#5b3f9e"},

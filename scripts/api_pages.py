@@ -83,11 +83,9 @@ def template_prefix(node):
     return f"template<{', '.join(words)}> "
 
 
-def unqualified(text, node, scope):
-    """Returns a definition with a name relative to `scope`: Doxygen writes the full one."""
-    full = plain(node.find("qualifiedname"))
-    local = full.removeprefix(scope + "::") if scope else full
-    return text.replace(full, local) if full else text
+def unqualified(text, scope):
+    """Returns a definition with its name relative to a class: Doxygen writes the full one."""
+    return re.sub(re.escape(scope) + r"(< ?[\w, .]+ ?>)?::(?=~?\w+$|operator)", "", text) if scope else text
 
 
 def signature(node, kind, scope):
@@ -96,7 +94,7 @@ def signature(node, kind, scope):
         return template_prefix(node) + plain(node.find("compoundname")) + (f" : {', '.join(bases)}" if bases else "")
     if kind == "concept":
         return "template<typename T> " + plain(node.find("compoundname"))
-    definition = unqualified(plain(node.find("definition")), node, scope)
+    definition = unqualified(plain(node.find("definition")), scope)
     if kind == "function":
         words = re.sub(r"\s*=\s*0$", " = 0", plain(node.find("argsstring")))
         # Sphinx cannot read lambda expressions.

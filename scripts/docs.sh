@@ -43,13 +43,13 @@ install_sphinx() {
   cp "$requirements" "$venv/requirements.txt"
 }
 
-# Copies Markdown files and images with their paths. docs/README.md is for code hosts, the template for new projects.
+# Copies Markdown files and images with their paths, except the template of new projects.
 copy_pages() {
   rm -rf "$pages"
   mkdir -p "$pages"
   find . \( -path ./build -o -path ./.venv -o -path ./.git -o -path ./.cache -o -path ./runs -o -path ./.github \
     -o -path ./apps/new/template \) -prune -o \( -name '*.md' -o -name '*.svg' -o -name '*.png' \) \
-    ! -path ./docs/README.md -print0 | xargs -0 cp --parents -t "$pages"
+    -print0 | xargs -0 cp --parents -t "$pages"
 }
 
 status=0

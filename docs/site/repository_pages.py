@@ -8,19 +8,19 @@
 import os
 import pathlib
 import posixpath
+import re
 
 from docutils import nodes
 from pygments.lexers import get_lexer_for_filename
 from pygments.util import ClassNotFound
 from sphinx import addnodes
 from sphinx.util import logging
+from sphinx.util.matching import patfilter
 from sphinx.util.osutil import relative_uri
 
 LOG = logging.getLogger(__name__)
 # Pages that list what is in their folders, besides READMEs, and the folder of their children.
 PARENTS = {"docs/api": "reference/cpp"}
-# Lists of pages on code hosts, and the pages of the site that take their place.
-REPLACED = {"docs/README.md": "docs/index"}
 
 
 def children(docname, pages):
@@ -37,10 +37,24 @@ def children(docname, pages):
     return sorted(found)
 
 
+def without_empty_patterns(text, pages):
+    """Returns the page with empty lines for the patterns of tables of contents that match no page."""
+    def entry(match):
+        pattern = posixpath.normpath(posixpath.join("/docs", match[0])).removeprefix("/")
+        return match[0] if patfilter(pages, pattern) else ""
+
+    return re.sub(r"^[\w/*\[\]-]*[*\[][\w/*\[\]-]*$", entry, text, flags=re.MULTILINE)
+
+
 def add_toctree(app, docname, source):
     pages = app.env.found_docs
+    if docname == app.config.root_doc:
+        source[0] = without_empty_patterns(source[0], pages)
+        return
     if docname in PARENTS:
         below = sorted(page for page in pages if page.startswith(PARENTS[docname] + "/"))
+    elif docname == "docs/README":
+        return
     elif docname.endswith("/README"):
         below = children(docname, pages)
     else:
@@ -70,8 +84,6 @@ def link_to_file(app, docname, node):
     path = posixpath.normpath(posixpath.join(posixpath.dirname(docname), target))
     content = [child.deepcopy() for child in node.children]
     full = pathlib.Path(app.confdir).parent / path
-    if path in REPLACED:
-        return page_link(docname, REPLACED[path], content)
     if path.startswith("..") or not full.exists():
         LOG.warning("dead link: there is no %s", node["reftarget"], location=(docname, line_of(app, docname, node)))
         return nodes.inline("", "", *content)
@@ -111,9 +123,17 @@ def file_pages(app):
         yield f"files/{path}", {"title": name, "body": f"<h1>{name}</h1><p><code>{path}</code></p>{code}"}, "page.html"
 
 
+def collapse_navigation(app, pagename, templatename, context, doctree):
+    """Expands only the branch of the current page: whole trees would be most of the site's size."""
+    toctree = context.get("toctree")
+    if toctree:
+        context["toctree"] = lambda **options: toctree(**options | {"collapse": True})
+
+
 def setup(app):
     app.add_config_value("repository_url", "", "html")
     app.connect("source-read", add_toctree)
     app.connect("doctree-read", link_files)
     app.connect("html-collect-pages", file_pages)
+    app.connect("html-page-context", collapse_navigation, priority=100)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}
