@@ -40,7 +40,9 @@ def project(repository, tmp_path):
         pytest.skip("Sphinx is not installed; make docs installs it")
     root = tmp_path / "project"
     shutil.copytree(repository / "docs" / "site", root / "docs" / "site", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(repository / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "scripts").mkdir()
+    for name in "docs.sh", "common.sh", "cli_page.py":
+        shutil.copy(repository / "scripts" / name, root / "scripts")
     shutil.copy(repository / "docs" / "conf.py", root / "docs")
     (root / "rondo" / "base").mkdir(parents=True)
     shutil.copy(repository / "rondo" / "base" / "version.h", root / "rondo" / "base")
