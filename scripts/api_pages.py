@@ -85,7 +85,7 @@ def template_prefix(node):
 
 def unqualified(text, scope):
     """Returns a definition with its name relative to a class: Doxygen writes the full one."""
-    return re.sub(re.escape(scope) + r"(< ?[\w, .]+ ?>)?::(?=~?\w+$|operator)", "", text) if scope else text
+    return re.sub(re.escape(scope) + r"(< ?[\w, .]+ ?>)?::(?=~?\w+(?: =|$)|operator)", "", text) if scope else text
 
 
 def signature(node, kind, scope):
@@ -104,7 +104,8 @@ def signature(node, kind, scope):
         text = re.sub(r"\boverride\b|\bfinal\b", "", text)
         return template_prefix(node) + (f"requires {requires} " if requires else "") + text
     if kind == "typedef":
-        return template_prefix(node) + definition.removeprefix("using ").removeprefix("typedef ")
+        words = definition.removeprefix("using ").removeprefix("typedef ")
+        return template_prefix(node) + words.replace("= typedef ", "= ")
     if kind == "enum":
         name = plain(node.find("qualifiedname"))
         return name.removeprefix(scope + "::") if scope else name
