@@ -30,6 +30,7 @@ html_theme = "furo"
 html_title = f"rondo {version}"
 html_static_path = ["site/static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 templates_path = ["site/templates"]
 # The site's root leads to root_doc.
 html_additional_pages = {"index": "root.html"}

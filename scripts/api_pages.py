@@ -121,7 +121,7 @@ def signature(node, kind, scope):
 def is_readable(kind, text):
     try:
         parser = DefinitionParser(text, location="", config=ParserConfig())
-        kinds = {"var": "member", "struct": "class"}
+        kinds = {"var": "member", "struct": "class", "enum-class": "enum"}
         parser.parse_declaration(kinds.get(kind, kind), kind)
         parser.assert_end()
         return True
@@ -149,7 +149,8 @@ def member_lines(node, scope, depth):
     if kind == "enum":
         for value in node.findall("enumvalue"):
             body += directive("enumerator", plain(value.find("name")), description(value), depth - 1)
-    return directive(kind, signature(node, kind, scope), body, depth) if body else []
+    name = "enum-class" if node.get("strong") == "yes" else kind
+    return directive(name, signature(node, kind, scope), body, depth) if body else []
 
 
 def compound_lines(compound):

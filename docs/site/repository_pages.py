@@ -127,7 +127,9 @@ def collapse_navigation(app, pagename, templatename, context, doctree):
     """Expands only the branch of the current page: whole trees would be most of the site's size."""
     toctree = context.get("toctree")
     if toctree:
-        context["toctree"] = lambda **options: toctree(**options | {"collapse": True})
+        # A heading of a screen reader needs a level.
+        context["toctree"] = lambda **options: toctree(**options | {"collapse": True}).replace(
+            'role="heading"', 'role="heading" aria-level="2"')
 
 
 def setup(app):
