@@ -68,7 +68,10 @@ def blocks(node):
 
 
 def description(node):
-    return blocks(node.find("briefdescription")) + blocks(node.find("detaileddescription"))
+    brief, details = (blocks(node.find(name)) for name in ("briefdescription", "detaileddescription"))
+    if brief and details and not details[0].startswith(("```", "- ")):
+        return [f"{brief[0]} {details[0]}", *details[1:]]  # Doxygen's brief is the first sentence of a paragraph
+    return brief + details
 
 
 def template_prefix(node):
