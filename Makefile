@@ -127,6 +127,13 @@ package: setup ## wheel, tar archive and Debian package in build/package, tested
 	@.venv/bin/python scripts/package.py $(KINDS)
 	@.venv/bin/python -m pytest tests/packages/packages_test.py
 
+.PHONY: docs docs-serve
+docs: ## the documentation site, in build/docs; fails at a dead link or a page in no table of contents
+	@scripts/docs.sh
+
+docs-serve: ## show the documentation site on this machine
+	@scripts/docs.sh --serve
+
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes the tables of `rondo train` in docs/cli.md from the program's own declarations.
 
-cli_page.py PROGRAM [--check]: PROGRAM is the built `rondo`. With --check nothing is written, and the exit code is 1 if
-the page differs from the program.
+cli_page.py PROGRAM [--check]: PROGRAM is the built `rondo`. With --check nothing is written; if the page differs from
+the program, the first difference is printed with its line, and the exit code is 1.
 """
+import itertools
 import json
 import pathlib
 import subprocess
@@ -56,6 +57,13 @@ def with_tables(page, declared):
     return f"{before}{BEGIN}\n{render(declared)}\n{END}{after}"
 
 
+def first_difference(page, wanted):
+    """Returns the line number of the first difference, the line of the page and the line of the program."""
+    lines = [text.splitlines() for text in (page, wanted)]
+    number = next(number for number, pair in enumerate(itertools.zip_longest(*lines), 1) if pair[0] != pair[1])
+    return number, *("".join(each[number - 1:number]) for each in lines)
+
+
 def main(arguments):
     program = arguments[0]
     declared = json.loads(subprocess.run([program, "train", "--help-all", "--json", "-"], check=True, capture_output=True,
@@ -63,7 +71,12 @@ def main(arguments):
     page = PAGE.read_text()
     wanted = with_tables(page, declared)
     if "--check" in arguments:
-        return 0 if page == wanted else 1
+        if page == wanted:
+            return 0
+        number, found, declared = first_difference(page, wanted)
+        print(f"docs/cli.md:{number}: differs from the program; update it with:  scripts/cli_page.py {program}\n"
+              f"  page:    {found}\n  program: {declared}", file=sys.stderr)
+        return 1
     PAGE.write_text(wanted)
     return 0
 

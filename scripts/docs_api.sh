@@ -20,7 +20,7 @@ done >"$out/namespaces.h"
 {
   cat docs/Doxyfile
   # shellcheck disable=SC2086  # a list of words
-  printf 'INPUT = docs/api.md %s/namespaces.h %s\n' "$out" "$(echo $headers)"
+  printf 'INPUT = %s/namespaces.h %s\n' "$out" "$(echo $headers)"
   printf 'PROJECT_NUMBER = %s\nOUTPUT_DIRECTORY = %s\n' "$(sed -n 's/^#define RONDO_VERSION "\(.*\)"/\1/p' rondo/base/version.h)" "$out"
 } >"$out/Doxyfile"
 doxygen "$out/Doxyfile" || fail "the public headers are not documented as they should be (above)"

@@ -13,6 +13,7 @@
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
+#   docs       make docs: a dead link, a page in no table of contents or an outdated table of flags fails
 #   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
 #   frameworks Accelerate, the HF Trainer, Lightning and DeepSpeed, installed for it, train over the plug-in
@@ -59,6 +60,7 @@ peers() {
   [ -n "${TESTS:-}" ] || fail "the plug-in's peers need PyTorch's sources" "Say:  make nightly TESTS=/path/to/pytorch/test"
   release && make plugin-peers TESTS="$TESTS"
 }
+docs() { release && make docs; }
 docs_api() { make docs-api; }
 readers() {
   release
@@ -108,7 +110,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy tooling clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers frameworks bench coverage)
+all=(tidy docs tooling clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then
