@@ -41,7 +41,7 @@ void check_engine(const std::string& text, const std::string& what, const std::v
 struct RegisteredBackend;
 
 // Base of an engine without options: its declaration.
-template <class Folder>
+template <class Factory>
 struct PlainEngine {
   using Options = NoOptions;
   static constexpr bool kInstalledApart = false;
