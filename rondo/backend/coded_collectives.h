@@ -56,7 +56,7 @@ class SegmentedCodec {
 // order in float32. The rank's own values are not encoded. Each rank sends (p-1)/p times the encoded bytes.
 class CodedReduceScatter {
  public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Work = c10::intrusive_ptr<c10d::Work>;  // an operation of the engine
 
   // Communicates over `backend`.
   CodedReduceScatter(std::shared_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend);
@@ -85,7 +85,7 @@ class CodedReduceScatter {
 // are the same everywhere. Each rank sends (p-1) times the encoded bytes of a part.
 class CodedAllGather {
  public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Work = c10::intrusive_ptr<c10d::Work>;  // an operation of the engine
 
   // Communicates over `backend`.
   CodedAllGather(std::shared_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend);
@@ -128,7 +128,7 @@ class CodedAllGather {
 // One thread at a time; all ranks make the same calls in the same order.
 class CodedAllReduce {
  public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Work = c10::intrusive_ptr<c10d::Work>;  // an operation of the engine
 
   // `op` is SUM or AVG. Without error feedback each tensor is independent of earlier ones. `always_gathers`
   // selects gather for every length, for engines without all_to_all.

@@ -32,7 +32,7 @@ struct RenameRule {
   std::string from;  // pattern for names in the file
   std::string to;    // name in the model
 
-  auto operator<=>(const RenameRule&) const = default;
+  auto operator<=>(const RenameRule&) const = default;  // by fields
 };
 
 // Parses FILE=MODEL, such as "encoder.*=backbone.*". Throws UsageError if there is not exactly one '=', if

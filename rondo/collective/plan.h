@@ -18,10 +18,10 @@ enum class Buffer : std::uint8_t { data, scratch };
 
 // Bytes [offset, offset + bytes) of a buffer; always whole elements.
 struct Range {
-  Buffer buffer = Buffer::data;  // buffer that contains the range
-  std::uint64_t offset = 0;      // in bytes, from the start of the buffer
-  std::uint64_t bytes = 0;       // length
-  bool operator==(const Range&) const = default;
+  Buffer buffer = Buffer::data;                   // buffer that contains the range
+  std::uint64_t offset = 0;                       // in bytes, from the start of the buffer
+  std::uint64_t bytes = 0;                        // length
+  bool operator==(const Range&) const = default;  // by fields
 };
 
 // The kinds of steps.
@@ -104,11 +104,11 @@ Range part_of(const PlanRequest& request, int rank);
 
 // Cost of one rank's part of a collective.
 struct Cost {
-  int rounds = 0;                    // number of rounds
-  std::uint64_t bytes_sent = 0;      // to other ranks
-  std::uint64_t bytes_received = 0;  // from other ranks
-  std::uint64_t scratch_bytes = 0;   // size of the scratch buffer
-  bool operator==(const Cost&) const = default;
+  int rounds = 0;                                // number of rounds
+  std::uint64_t bytes_sent = 0;                  // to other ranks
+  std::uint64_t bytes_received = 0;              // from other ranks
+  std::uint64_t scratch_bytes = 0;               // size of the scratch buffer
+  bool operator==(const Cost&) const = default;  // by fields
 };
 
 // Counts the cost of the steps.

@@ -54,9 +54,11 @@ Batch batch_of(const std::vector<torch::data::Example<Data, Target>>& examples) 
   return batch;
 }
 
+// A data set over the samples of `Torch`.
 template <TorchDataset Torch>
 class Adapter final : public Dataset {
  public:
+  // `classes`: number of labels; 0 if the targets are no labels.
   Adapter(Torch dataset, std::int64_t classes)
       : prototype_(std::move(dataset)), size_(size_of(prototype_.size())) {
     if (size_ > 0) info_ = info_of(read(std::vector<std::size_t>{0}), classes);

@@ -75,6 +75,7 @@ class TrainingPrecision {
   // Returns the policy for a strategy that casts and keeps the master weights itself
   // (Strategy::set_mixed_precision). Use it only if the level has master weights.
   MixedPrecisionPolicy policy_for_strategy() const;
+  // Makes the strategy responsible for the master weights, which are then its shards.
   void leave_master_weights_to_strategy() {
     masters_elsewhere_ = true;
   }  // Turns cast() of parameters and

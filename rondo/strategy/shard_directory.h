@@ -27,6 +27,7 @@ class ShardDirectory {
   const std::vector<std::string>& names() const { return names_; }
   // Returns the address of some shard of a tensor. Throws UsageError for a name that no rank has.
   const Shard& sample(const std::string& name) const { return entry(name).address; }
+  // Returns the dtype of a tensor. Throws as sample().
   at::ScalarType dtype(const std::string& name) const {
     return entry(name).dtype;
   }  // dtype of that shard;
