@@ -85,11 +85,8 @@ class GradScaler {
   void set_backoff_factor(double factor) { options_.backoff_factor = factor; }  // applies to later updates
   // Sets the number of good steps between two growths, for later updates.
   void set_growth_interval(std::int64_t interval) { options_.growth_interval = interval; }
-  // Returns whether losses are scaled.
-  bool is_enabled() const {
-    return options_.enabled;
-  }  // false: every call passes its values through
-     // unchanged
+  // Returns whether losses are scaled; if not, every call passes its values through unchanged.
+  bool is_enabled() const { return options_.enabled; }
 
   // Returns {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}; {} when not
   // enabled.

@@ -75,11 +75,9 @@ class TrainingPrecision {
   // Returns the policy for a strategy that casts and keeps the master weights itself
   // (Strategy::set_mixed_precision). Use it only if the level has master weights.
   MixedPrecisionPolicy policy_for_strategy() const;
-  // Makes the strategy responsible for the master weights, which are then its shards.
-  void leave_master_weights_to_strategy() {
-    masters_elsewhere_ = true;
-  }  // Turns cast() of parameters and
-     // keep_master_weights() off
+  // Makes the strategy responsible for the master weights: turns keep_master_weights() and the cast of
+  // parameters in cast() off.
+  void leave_master_weights_to_strategy() { masters_elsewhere_ = true; }
 
   // Casts the model as the level requires. Call it before a strategy or an optimizer is given the model.
   void cast(torch::nn::Module& model) const;
