@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a log target costs a training: the small MLP on images of MNIST's form, with and without it, in turns.
+"""Cost of a log target for a training: the small MLP on images of MNIST's form, with and without it, in turns.
 
 Each pair is two trainings, of which the one with the target comes first in every second pair. The figure of a training is the wall
 time of ten consecutive steps, the rhythm of --log-every, behind the first 100: its median, and its 10th percentile, which other load
