@@ -12,9 +12,9 @@
 
 namespace rondo {
 
-// Records when each unit computes: events "forward", "backward" and "recompute" (the second forward of a checkpointed
-// unit and of units inside it) with the unit's name. Attached after a strategy's observers it leaves out what
-// those wait for. One thread at a time.
+// Records when each unit computes: events "forward", "backward" and "recompute" (the second forward of a
+// checkpointed unit and of units inside it) with the unit's name. Attached after a strategy's observers it
+// leaves out what those wait for. One thread at a time.
 class UnitSpans final : public UnitObserver {
  public:
   void pre_forward(UnitState& unit) override { begin(unit, forward_pass()); }
