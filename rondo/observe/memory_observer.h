@@ -60,7 +60,7 @@ class MemoryMeter {
   Bytes peak_pss_;
 };
 
-// Labels what training a model allocates in the process: activations in forward (and in the second
+// Labels the memory that training a model allocates: activations in forward (and in the second
 // forward of checkpointed units), temporaries in backward, and the gradients of parameters when a unit's
 // backward has ended; each with its unit. Follows tracked memory over the steps that are traced. Attach it
 // before a strategy's observers, so that these find its labels and put their own on top. The thread that
@@ -78,8 +78,8 @@ class MemoryObserver final : public UnitObserver {
   // that label_parameters() saw.
   void label_gradients(const torch::nn::Module& model);
 
-  // From here on this thread is in `phase` (a text that lives for ever) of `step`, and what it allocates
-  // outside units is for `category`; so are autograd's threads that reach a unit.
+  // Puts this thread into `phase` (a text that lives for ever) of `step`: memory that it allocates outside
+  // units counts as `category`. Autograd's threads follow when they reach a unit.
   void enter_phase(std::int64_t step, const char* phase, MemoryCategory category);
   // Ends the phase, and all labels that an exception left behind in it.
   void leave_phase();

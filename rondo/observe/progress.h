@@ -21,7 +21,7 @@ struct ProgressOptions {
   Duration activity_every = std::chrono::seconds(2);  // lines of what happens between steps
 };
 
-// What is shown of a step.
+// Figures of a step that are shown.
 struct ProgressUpdate {
   std::int64_t step = 0;  // steps done, this one included
   double epoch = 0;       // epochs done, with the fraction of the current one
@@ -46,9 +46,9 @@ class Progress {
   // Prints a line of its own ("validation loss 1.234"), keeping the bar below it. Nothing when the style is
   // off.
   void note(std::string_view text);
-  // What happens between steps, as "validation: 3 of 20 batches": shown in the bar's place, on a narrow
-  // terminal in fewer words, or as a line now and then. Nothing when the style is off. The next update() ends
-  // it.
+  // Shows an activity between steps, as "validation: 3 of 20 batches": in the bar's place, on a narrow
+  // terminal in fewer words, or as an occasional line. Shows nothing when the style is off. The next update()
+  // ends it.
   void activity(std::string_view what, std::int64_t done, std::int64_t of, std::string_view unit);
   void finish();
 

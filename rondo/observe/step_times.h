@@ -4,7 +4,7 @@
 
 namespace rondo {
 
-// Where the wall time of one training step went.
+// The wall time of one training step, and its parts.
 struct StepTimes {
   double step_ms = 0;          // from the end of the step before to the end of this one
   double compute_ms = 0;       // step_ms without exposed_comm_ms

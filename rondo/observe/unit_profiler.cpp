@@ -121,7 +121,7 @@ void UnitProfiler::pre_backward(UnitState& unit) {
   begin_span(unit.name());
 }
 
-// A unit may be left late, at the end of the whole pass, when another span is under way.
+// A unit may be left late, at the end of the whole pass, when another span is in progress.
 void UnitProfiler::post_backward(UnitState& unit) {
   if (span_.owner != unit.name()) return;
   end_span();
@@ -164,7 +164,7 @@ void UnitProfiler::end_span() {
       std::max(figures.forward_workspace_bytes, above(peak, std::max(span_.total, total_of(interval.now))));
 }
 
-// What stays of it, gradients of an output layer, is there until the root's own backward.
+// The rest of it, gradients of an output layer, stays until the root's own backward.
 void UnitProfiler::close_head() {
   if (!std::exchange(head_.open, false)) return;
   std::uint64_t& workspace = figures_[last_forward_].forward_workspace_bytes;

@@ -12,9 +12,9 @@
 
 namespace rondo {
 
-// When each unit computed: events "forward", "backward" and "recompute" (the second forward of a checkpointed
-// unit and of units inside it) with the unit's name. Attached after a strategy's observers it leaves out what
-// those wait for. One thread at a time.
+// Records when each unit computes: events "forward", "backward" and "recompute" (the second forward of a
+// checkpointed unit and of units inside it) with the unit's name. Attached after a strategy's observers it
+// leaves out what those wait for. One thread at a time.
 class UnitSpans final : public UnitObserver {
  public:
   void pre_forward(UnitState& unit) override { begin(unit, forward_pass()); }
@@ -24,7 +24,7 @@ class UnitSpans final : public UnitObserver {
   void pre_recompute(UnitState& unit) override { begin(unit, "recompute"); }
   void post_recompute(UnitState& unit) override { end(unit, "recompute"); }
 
-  // What ended since the last call.
+  // Returns the spans that ended since the last call.
   std::vector<TraceSpan> take();
 
  private:
@@ -41,7 +41,7 @@ class UnitSpans final : public UnitObserver {
   std::vector<TraceSpan> ended_;
 };
 
-// How long units took, step by step, from when they computed.
+// Durations of units by step, made from the spans of UnitSpans.
 class UnitTimes {
  public:
   // One entry a step, in seconds; backward with the second forward of a checkpointed unit.
@@ -71,7 +71,7 @@ class UnitPeaks final : public UnitObserver {
   void pre_forward(UnitState& unit) override { enter(unit); }
   void post_forward(UnitState& unit) override { leave(unit); }
   void pre_backward(UnitState& unit) override { enter(unit); }
-  // A unit may be left late, when another one is under way.
+  // A unit may be left late, when another one is in progress.
   void post_backward(UnitState& unit) override { leave(unit); }
 
  private:
@@ -80,10 +80,10 @@ class UnitPeaks final : public UnitObserver {
 
   MemoryTracker& tracker_;
   std::map<std::string, std::uint64_t> bytes_;
-  const UnitState* now_ = nullptr;  // under way
+  const UnitState* now_ = nullptr;  // in progress
 };
 
-// What one unit did in the passes that were profiled: a time for each pass in seconds, and bytes of the last.
+// Measurements of one unit in the profiled passes: a time for each pass in seconds, and bytes of the last.
 struct UnitFigures {
   std::vector<double> forward_s = {};
   std::vector<double> backward_s = {};        // without the second forward of a checkpointed unit
@@ -127,7 +127,7 @@ class UnitProfiler final : public UnitObserver {
     std::uint64_t activation_bytes = 0;
     std::optional<std::int64_t> backward_workspace_bytes = {};
   };
-  // What follows the last unit's forward, until the first backward.
+  // The span between the last unit's forward and the first backward.
   struct Head {
     bool open = false;
     std::uint64_t before = 0;  // alive when it began

@@ -33,8 +33,9 @@ std::optional<std::int64_t> CsvLog::step_of(const std::string& line) const {
 }
 
 LogTarget CsvTarget::make(const Options& options, const LoggedRun& run) {
-  return {.callback = std::make_shared<CsvLog>(options.file.empty() ? run.directory / "epochs.csv"
-                                                                    : std::filesystem::path(options.file))};
+  const std::filesystem::path file =
+      options.file.empty() ? run.directory / "epochs.csv" : std::filesystem::path(options.file);
+  return {.callback = std::make_shared<CsvLog>(file)};
 }
 
 }  // namespace rondo

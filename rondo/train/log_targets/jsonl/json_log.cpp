@@ -28,8 +28,9 @@ std::optional<std::int64_t> JsonLog::step_of(const std::string& line) const {
 }
 
 LogTarget JsonlTarget::make(const Options& options, const LoggedRun& run) {
-  return {.callback = std::make_shared<JsonLog>(options.file.empty() ? run.directory / "epochs.jsonl"
-                                                                     : std::filesystem::path(options.file))};
+  const std::filesystem::path file =
+      options.file.empty() ? run.directory / "epochs.jsonl" : std::filesystem::path(options.file);
+  return {.callback = std::make_shared<JsonLog>(file)};
 }
 
 }  // namespace rondo

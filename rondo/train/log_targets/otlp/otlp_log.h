@@ -19,7 +19,7 @@ namespace rondo {
 // The environment variables of OpenTelemetry's specification are read (docs/observability.md).
 class OtlpLog final : public Callback {
  public:
-  // Where to, how often, and what of it.
+  // Destination, interval and content.
   struct Options {
     std::string endpoint = {};  // "http://host:4318"; empty: as the environment says, else this host's
     // Time between metrics; zero: as the environment says, else a minute.

@@ -10,7 +10,7 @@
 
 namespace rondo {
 
-// What OpenTelemetry's environment variables say about an exporter (specification 1.x, "OpenTelemetry
+// Settings of an exporter, from OpenTelemetry's environment variables (specification 1.x, "OpenTelemetry
 // Protocol Exporter" and "Environment Variable Specification").
 struct OtlpSettings {
   // OTEL_EXPORTER_OTLP_X, of which OTEL_EXPORTER_OTLP_METRICS_X or ..._TRACES_X takes precedence.
