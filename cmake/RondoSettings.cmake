@@ -60,7 +60,7 @@ if(RONDO_SANITIZE)
 endif()
 
 # Sources compile to the same bytes in any folder.
-if(RONDO_REPRODUCIBLE)
+if(RONDO_MAP_PATHS)
   add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=" "-ffile-prefix-map=${CMAKE_BINARY_DIR}/=build/")
 endif()
 

@@ -8,7 +8,7 @@
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
-#   package    wheel, archive and Debian package, in clean roots of Debian 12 and 13 and by other compilers; g++ for aarch64 (root)
+#   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13 (root)
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -52,8 +52,7 @@ coverage() { scripts/coverage.sh; }
 tooling() { release && "$python" -m pytest tests/integration -m tooling -n 2; }
 package() {
   make package
-  scripts/try_packages.py
-  scripts/try_compilers.sh
+  "$python" scripts/try_packages.py
 }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {

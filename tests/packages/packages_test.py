@@ -105,7 +105,7 @@ def test_the_wheel_needs_of_the_system_what_its_name_says(tmp_path):
 
 
 def test_no_file_names_the_folder_of_the_build():
-    """Programs and texts work anywhere; what is compiled names libtorch's headers, unless RONDO_REPRODUCIBLE is set."""
+    """Programs and texts work anywhere; what is compiled names libtorch's headers, unless RONDO_MAP_PATHS is set."""
     content = PACKAGES / "wheel" / "rondo"
     if not content.is_dir():
         pytest.skip(f"no {content}: make package makes it")
