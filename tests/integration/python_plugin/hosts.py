@@ -5,6 +5,7 @@ Prints "hosts: ok NUMBER" for NUMBER checks. DIRECTORY is one that all ranks rea
 
 import datetime
 import os
+import pathlib
 import sys
 import time
 
@@ -19,6 +20,9 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench" / "peers"))
+from leaving import leave  # noqa: E402
 
 directory = sys.argv[1]
 torch.set_num_threads(1)
@@ -290,3 +294,4 @@ for check in chosen:
     dist.barrier()
 print(f"hosts: ok {len(chosen)}", flush=True)
 dist.destroy_process_group()
+leave()
