@@ -36,8 +36,9 @@ bool is_libtorch_suitable(const std::string& version);
 
 // Returns the libtorch of child programs: $LIBTORCH if set, else the one that the dynamic linker finds for
 // them (LD_LIBRARY_PATH; lib/rondo/libtorch next to the programs; the package torch next to the package
-// rondo), else the torch of the active Python, which is started for it. Throws UsageError if LIBTORCH contains
-// none or the libtorch found is not suitable. Throws Error naming every searched folder if there is none.
+// rondo), else the torch of the active Python, which is started for it. Throws UsageError if LIBTORCH
+// contains none or the libtorch found is not suitable. Throws Error naming every searched folder if there is
+// none.
 std::filesystem::path locate_libtorch();
 
 // Calls locate_libtorch() and makes child programs load the result. Sets LD_LIBRARY_PATH, which takes

@@ -58,8 +58,8 @@ struct BackendRequest {
 };
 
 // Returns the request of this rank for a group of `ranks`, which are members of the parent's group, in the
-// order of the new group; nullopt if this rank is not among them. `options` has the group's name and timeout. Throws
-// UsageError for a rank that the parent does not have.
+// order of the new group; nullopt if this rank is not among them. `options` has the group's name and timeout.
+// Throws UsageError for a rank that the parent does not have.
 inline std::optional<BackendRequest> request_of_part(const BackendRequest& parent,
                                                      const std::vector<int>& ranks,
                                                      const c10::intrusive_ptr<c10d::Store>& store,

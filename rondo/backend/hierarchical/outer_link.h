@@ -69,8 +69,9 @@ class OuterLink {
 
 using StartMessage = std::function<c10::intrusive_ptr<c10d::Work>()>;
 
-// The messages whose caller has dropped their Work. An engine may forget such a message, and its peer would wait
-// for ever. Waits for them one after the other on a thread, which starts with the first one. Thread-safe.
+// The messages whose caller has dropped their Work. An engine may forget such a message, and its peer would
+// wait for ever. Waits for them one after the other on a thread, which starts with the first one.
+// Thread-safe.
 class DroppedMessages {
  public:
   DroppedMessages() = default;
@@ -103,8 +104,8 @@ class DroppedMessages {
 // wait(), synchronize() and the future copy back. Errors of the connection, now or in wait(), become
 // PeerLostError or TimeoutError, which name the peer, or the earlier failure in `record`. The engine's errors
 // about the call's arguments are passed on unchanged. `what` describes the message: "send to rank 3 on host
-// 1"; `peer` is -1 if any rank may send it. `timeout` applies to waits without a timeout. `dropped` takes over a message
-// whose Work is destroyed before anybody has waited for it.
+// 1"; `peer` is -1 if any rank may send it. `timeout` applies to waits without a timeout. `dropped` takes
+// over a message whose Work is destroyed before anybody has waited for it.
 c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTensor tensor, std::string what,
                                               int peer, std::chrono::milliseconds timeout,
                                               FailureRecord record, std::weak_ptr<DroppedMessages> dropped);
