@@ -11,6 +11,7 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/libtorch_location.h"
+#include "rondo/backend/engine_factories.h"
 #include "rondo/base/error.h"
 #include "rondo/base/process.h"
 #include "rondo/base/text.h"
@@ -131,14 +132,20 @@ std::string describe_libtorch() {
   }
 }
 
-int print_versions() {
-  std::vector<std::string> engines = {"native"};
-  if (RONDO_HAVE_GLOO != 0) engines.emplace_back("gloo");
-  for (const char* engine : {"mpi", "nccl"}) {
-    if (!rondo::find_module(str("rondo_", engine, ".so")).empty()) engines.emplace_back(engine);
+// Returns the names of the engines that this installation has.
+std::vector<std::string> available_engines() {
+  std::vector<std::string> engines;
+  for (const rondo::Declaration& engine : rondo::declared_engines()) {
+    if (engine.name == rondo::GlooEngineFactory::kName && RONDO_HAVE_GLOO == 0) continue;
+    if (engine.installed_apart && rondo::find_module(str("rondo_", engine.name, ".so")).empty()) continue;
+    engines.push_back(engine.name);
   }
+  return engines;
+}
+
+int print_versions() {
   std::printf("rondo %s\ncommit %s\nlibtorch %s\nengines %s\n", rondo::kVersion, RONDO_COMMIT,
-              describe_libtorch().c_str(), rondo::join(engines, ", ").c_str());
+              describe_libtorch().c_str(), rondo::join(available_engines(), ", ").c_str());
   return 0;
 }
 

@@ -102,8 +102,9 @@ def test_the_idle_times_of_schedules_are_those_of_the_table():
 def test_ratios_of_the_plug_in_are_those_of_its_steps():
     page = section((REPOSITORY / "python" / "README.md").read_text(), "measured")
     assert re.search(r"`bench/peers/[^`]*` on 20\d\d-\d\d-\d\d", page)
-    table, = [t for t in tables(page) if "ratio" in t[0]]
-    for row in table:
+    rows = [row for t in tables(page) if "ratio" in t[0] for row in t]
+    assert len(rows) >= 5
+    for row in rows:
         gloo, rondo = (float(re.match(rf"({NUMBER}) ms", row[f"over {engine}"].replace(" a step", ""))[1]) for engine in ("Gloo", "rondo"))
         assert float(row["ratio"]) == pytest.approx(gloo / rondo, abs=0.005), row
 

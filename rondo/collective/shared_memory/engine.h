@@ -22,7 +22,8 @@ namespace rondo::shared_memory {
 // Collectives among the ranks of one host, processes or threads, through shared memory. start(), progress()
 // and wait() do the work in the calling thread, because on one host communication is processor time. A helper
 // thread sleeps meanwhile. The helper progresses operations in flight if the rank's own threads have not
-// called for a while, so that every operation ends (docs/decisions/0030-helper-thread-of-the-native-engine.md).
+// called for a while, so that every operation ends
+// (docs/decisions/0030-helper-thread-of-the-native-engine.md).
 //
 // Any thread may call any method, but operations must be started in the same order on all ranks. The first
 // error is final: the group has failed and every later call repeats the error, on this rank and on all
