@@ -103,7 +103,7 @@ PYBIND11_MODULE(native, module) {
              "A call that cannot be; nothing was started, and the group goes on.");
   py::register_exception_translator(&translate);
 
-  // What c10d asks of Gloo's and NCCL's groups beyond the interface of all backends.
+  // Members that c10d expects of Gloo's and NCCL's groups beyond the interface of all backends.
   py::class_<rondo::RequestBackend, UnlockedPointer<rondo::RequestBackend>, c10d::Backend>(module, "Backend")
       .def_property_readonly("options", &rondo::RequestBackend::getBackendOptions,
                              "The timeout, name and global ranks of the group as they are now; a copy.")

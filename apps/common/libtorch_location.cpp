@@ -60,7 +60,7 @@ fs::path named_by_the_user(const std::string& given) {
   return checked(*found, "LIBTORCH=" + given);
 }
 
-// Where the dynamic linker finds libtorch for the programs that this one starts, which have its run path.
+// Returns the libtorch that the dynamic linker finds for child programs, which have this program's run path.
 fs::path found_by_linker() {
   for (const fs::path& folder : library_folders()) {
     if (exists_quietly(folder / kLibrary)) return real(folder).parent_path();

@@ -120,7 +120,7 @@ void Progress::activity(std::string_view what, std::int64_t done, std::int64_t o
   if (style_ == ProgressStyle::off) return;
   const TimePoint now = Clock::now();
   const bool bar = style_ == ProgressStyle::bar;
-  // What is over in a moment needs no line.
+  // Operations that end at once need no line.
   if (!activity_shown_) activity_shown_ = now;
   if (now - *activity_shown_ < (bar ? options_.redraw_every : options_.activity_every)) return;
   activity_shown_ = now;

@@ -41,7 +41,7 @@ void UnitTimes::add_step(const std::vector<TraceSpan>& spans) {
   std::map<std::string, Sums> step;
   for (const TraceSpan& span : spans) {
     const double seconds = static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
-    // What is computed again is within a backward pass.
+    // Recomputation runs within a backward pass.
     if (span.name == "forward") step[span.unit].forward_s += seconds;
     if (span.name == "backward") step[span.unit].backward_s += seconds;
   }

@@ -105,13 +105,13 @@ TEST_F(MemoryObserverTest, ForwardLeavesActivationsAndBackwardGradients) {
 TEST_F(MemoryObserverTest, ACheckpointedUnitKeepsItsInput) {
   checkpoint_activations(*model_, "all");
   const at::Tensor loss = forward();
-  // What is kept came to be in the unit before: here each one's output, and where the generators stood.
+  // Kept tensors were allocated in the unit before: here the output of each, and the states of the generators.
   for (const char* unit : {"first", "second"}) {
     EXPECT_GE(of(unit, MemoryCategory::activations), kActivation);
     EXPECT_LT(of(unit, MemoryCategory::activations), 2 * kActivation);
   }
   backward(loss);
-  // Where the generators stood, as long as the graph lives.
+  // States of the generators, as long as the graph lives.
   EXPECT_LT(of("first", MemoryCategory::activations), kActivation);
 }
 

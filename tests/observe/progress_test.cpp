@@ -14,7 +14,7 @@
 namespace rondo::progress_test {
 namespace {
 
-// What a Progress wrote to its stream.
+// Returns the text that a Progress wrote to its stream.
 class Recorder {
  public:
   Recorder() : stream_(open_memstream(&text_, &size_)) {}
@@ -78,7 +78,7 @@ TEST(Progress, BarIsOneLineThatNotesPushUp) {
   EXPECT_NE(text.find("loss 2.2500"), std::string::npos);
 }
 
-// What a terminal of so many columns shows of a bar that `draw` drew.
+// Returns what a terminal with that many columns shows of a bar drawn by `draw`.
 std::string shown_on(const char* columns, const std::function<void(Progress&)>& draw) {
   setenv("RONDO_TERMINAL_WIDTH", columns, 1);
   Recorder recorder;

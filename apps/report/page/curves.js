@@ -79,7 +79,7 @@ function qualityCard({ title, caption, training, validation, name = title.toLowe
   });
 }
 
-// What rondo names itself gets a title and a caption; a user's own metric is called what its author called it.
+// Metrics of rondo's own get a title and a caption; a user's metric keeps the name that its author gave it.
 const knownMetrics = {
   accuracy: ["Accuracy", "Share of predictions that are right."],
   perplexity: ["Perplexity", "e to the mean loss of a prediction."],

@@ -1,4 +1,4 @@
-// What memory was used for: over one step, and at the peak.
+// Use of memory by category: over one step, and at the peak.
 const memoryColors = {
   parameters: "rank-0", gradients: "rank-1", optimizer_state: "rank-4", activations: "rank-2", communication: "rank-3",
   temporaries: "rank-5", other: "rank-7",

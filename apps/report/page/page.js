@@ -14,7 +14,7 @@ function showOrigin(starts) {
   if (last.command) document.getElementById("command").textContent = last.command;
 }
 
-// What ran, not what was asked for: "auto" is no strategy.
+// The strategy that ran, not the one asked for: "auto" is no strategy.
 function strategiesUsed() {
   const used = run.starts.map((start) => start.strategy).filter((name, i, all) => name !== all[i - 1]);
   if (used.length > 0) return used.join(", then ");

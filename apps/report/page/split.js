@@ -1,4 +1,4 @@
-// Where a step's time goes, per rank: the upper bar is the step, the lower bar the communication under way in it.
+// Breakdown of a step's time by rank: the upper bar is the step, the lower bar the communication in flight in it.
 function splitCard() {
   const parts = [
     { key: "compute_ms", label: "compute", color: "compute", stack: "step" },
