@@ -105,7 +105,8 @@ TEST_F(MemoryObserverTest, ForwardLeavesActivationsAndBackwardGradients) {
 TEST_F(MemoryObserverTest, ACheckpointedUnitKeepsItsInput) {
   checkpoint_activations(*model_, "all");
   const at::Tensor loss = forward();
-  // Kept tensors were allocated in the unit before: here the output of each, and the states of the generators.
+  // Kept tensors were allocated in the unit before: here the output of each, and the states of the
+  // generators.
   for (const char* unit : {"first", "second"}) {
     EXPECT_GE(of(unit, MemoryCategory::activations), kActivation);
     EXPECT_LT(of(unit, MemoryCategory::activations), 2 * kActivation);

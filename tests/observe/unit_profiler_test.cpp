@@ -70,7 +70,7 @@ TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
   EXPECT_EQ(whole.at("0").activation_bytes, 2 * kActivation);
   EXPECT_EQ(whole.at("1").activation_bytes, 2 * kActivation);
   EXPECT_EQ(whole.at("0").forward_workspace_bytes, kActivation);
-  // What follows the last unit and is gone before the first backward, the loss, is that unit's workspace and
+  // Memory between the last unit and the first backward, the loss, is workspace of that unit and
   // not the root's activations. The gradient of the last output stays.
   EXPECT_GE(whole.at("1").forward_workspace_bytes, kActivation);
   EXPECT_LE(whole.at(kRootUnit).activation_bytes, kActivation + 64);
