@@ -72,15 +72,11 @@ class GradScaler {
   void update(std::optional<double> new_scale = {});
 
   double get_scale() const;  // 1 when not enabled
-  double growth_factor() const {
-    return options_.growth_factor;
-  }                                                                  // multiplier when the scale
-                                                                     // grows
+  // Returns the multiplier for a scale that grows.
+  double growth_factor() const { return options_.growth_factor; }
   double backoff_factor() const { return options_.backoff_factor; }  // multiplier when it shrinks
-  std::int64_t growth_interval() const {
-    return options_.growth_interval;
-  }                                                                             // good steps between two
-                                                                                // growths
+  // Returns the number of good steps between two growths.
+  std::int64_t growth_interval() const { return options_.growth_interval; }
   void set_growth_factor(double factor) { options_.growth_factor = factor; }    // applies to later updates
   void set_backoff_factor(double factor) { options_.backoff_factor = factor; }  // applies to later updates
   // Sets the number of good steps between two growths, for later updates.

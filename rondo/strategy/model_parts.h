@@ -61,19 +61,15 @@ class ModelParts {
 
   // Continues with `values`, which were written on all ranks. Collective; for shards it defers communication.
   virtual void take_values(NewValues values) = 0;
-  void reload_shards() {
-    take_values(NewValues::model);
-  }                                                             // same values on all ranks: a loaded
-                                                                // checkpoint
+  // Continues with values that are the same on all ranks, such as a loaded checkpoint.
+  void reload_shards() { take_values(NewValues::model); }
   void publish_shards() { take_values(NewValues::shards); }     // each rank's own shards
   void show_shards() { take_values(NewValues::shown_shards); }  // likewise, temporarily
 
-  virtual PartsTraits traits() const {
-    return {};
-  }                                                                              // properties of the model at
-                                                                                 // present
-  bool optimizes_shards() const { return traits().optimizes_shards; }            // see PartsTraits
-  bool has_fp32_master_weights() const { return traits().fp32_master_weights; }  // likewise
+  // Returns the present properties of the model.
+  virtual PartsTraits traits() const { return {}; }
+  bool optimizes_shards() const { return traits().optimizes_shards; }                // see PartsTraits
+  bool has_fp32_master_weights() const { return traits().fp32_master_weights; }      // likewise
   bool computes_with_optimized() const { return traits().computes_with_optimized; }  // likewise
   bool shares_memory() const { return traits().shares_memory; }                      // likewise
   bool is_flushed() const { return traits().is_flushed; }                            // likewise

@@ -28,10 +28,7 @@ class ShardDirectory {
   // Returns the address of some shard of a tensor. Throws UsageError for a name that no rank has.
   const Shard& sample(const std::string& name) const { return entry(name).address; }
   // Returns the dtype of a tensor. Throws as sample().
-  at::ScalarType dtype(const std::string& name) const {
-    return entry(name).dtype;
-  }  // dtype of that shard;
-     // throws likewise
+  at::ScalarType dtype(const std::string& name) const { return entry(name).dtype; }
 
   // Returns addresses of shards with elements that only `ranks` hold, each once. The same on all ranks.
   std::vector<Shard> held_only_by(const std::vector<int>& ranks) const;

@@ -24,7 +24,7 @@ def version(repository):
 def test_the_front_answers_too(rondo, version):
     lines = dict(line.split(" ", 1) for line in asked(rondo, "--version").splitlines())
     assert lines["rondo"] == version and re.fullmatch("[0-9a-f]{40}|unknown", lines["commit"])
-    assert re.fullmatch(r"\d+\.\d+\.\d+ \((CPU|CUDA) build\), /.*", lines["libtorch"]) and lines["engines"].startswith("native")
+    assert re.fullmatch(r"\d+\.\d+\.\d+ \((CPU|CUDA) build\), /.*", lines["libtorch"]) and "native" in lines["engines"].split(", ")
     for name in PROGRAMS:
         assert re.search(rf"^  {name}\b", asked(rondo, "--help"), re.M) and re.search(rf"^  {name}\b", asked(rondo, "--help-all"), re.M)
 

@@ -26,10 +26,8 @@ class BestFigure {
   // Returns whether this validation's figure is better than all before, and keeps it then. NaN is never
   // better. Throws UsageError if the trainer does not compute the metric.
   bool improves(const ValidationRecord& record);
-  bool is_known() const {
-    return best_ < std::numeric_limits<double>::infinity();
-  }                              // whether any value was
-                                 // a number
+  // Returns whether any value was a number.
+  bool is_known() const { return best_ < std::numeric_limits<double>::infinity(); }
   nlohmann::json state() const;  // null before the first value
   void restore(const nlohmann::json& state);
 
