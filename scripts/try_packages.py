@@ -15,6 +15,8 @@ from package_libraries import ROOT
 
 PACKAGES = ROOT / "build" / "package"
 LONGEST_S = 60
+# Libraries that the mounted Python loads from the system.
+LIBRARIES_OF_PYTHON = "libffi8,zlib1g"
 ENTER = """
 set -e
 root=$1 venv=$2 python=$3 packages=$4
@@ -55,7 +57,7 @@ def make_root(suite):
     if not (folder / "etc" / "debian_version").exists():
         print(f"making a root of {suite} in {folder}", flush=True)
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["debootstrap", "--variant=minbase", suite, folder], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["debootstrap", "--variant=minbase", f"--include={LIBRARIES_OF_PYTHON}", suite, folder], check=True, stdout=subprocess.DEVNULL)
         shutil.copy("/etc/resolv.conf", folder / "etc")
     return folder
 
