@@ -5,7 +5,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <torch/types.h>
-#include <unistd.h>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -15,6 +14,8 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/forked_child.h"
+#include "rondo/collective/shared_memory/engine.h"
 
 namespace rondo {
 namespace {
@@ -24,9 +25,6 @@ using namespace hierarchical;
 
 // Smaller tensors are losses and counters, which stay exact; encoding them saves nothing.
 constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
-
-// Limit for operations in flight when a group is closed or destroyed.
-constexpr Duration kPatienceAtEnd = std::chrono::seconds(5);
 
 // Returns the map of ranks to hosts; each rank is its own host if the options say so.
 HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options& options) {
@@ -172,7 +170,8 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
 
 HierarchicalBackend::~HierarchicalBackend() {
   if (process_.is_current()) {
-    const Duration patience = std::uncaught_exceptions() > 0 ? Duration::zero() : kPatienceAtEnd;
+    const Duration patience =
+        std::uncaught_exceptions() > 0 ? Duration::zero() : shared_memory::kLeavePatience;
     pipeline_->drain(patience);
     dropped_->drain(patience);
     pipeline_->stop();
@@ -192,8 +191,8 @@ EngineTraits HierarchicalBackend::traits() const {
 void HierarchicalBackend::close() {
   closed_ = true;
   if (!process_.is_current()) return;
-  pipeline_->drain(kPatienceAtEnd);
-  dropped_->drain(kPatienceAtEnd);
+  pipeline_->drain(shared_memory::kLeavePatience);
+  dropped_->drain(shared_memory::kLeavePatience);
 }
 
 void HierarchicalBackend::abort() {
@@ -205,12 +204,7 @@ void HierarchicalBackend::fail(const std::exception_ptr& error) {
 }
 
 void HierarchicalBackend::check_open() const {
-  if (!process_.is_current()) {
-    throw UsageError(str("process ", getpid(), " was forked from rank ", getRank(), " of group '",
-                         group_name(),
-                         "' and cannot use the group. Make a group of its own in the child, or start the "
-                         "child as a new process."));
-  }
+  if (!process_.is_current()) throw forked_child_error(group_name(), str("rank ", getRank()));
   if (closed_) throw UsageError("this group was shut down");
 }
 

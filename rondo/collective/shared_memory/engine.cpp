@@ -10,6 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/waiting.h"
+#include "rondo/collective/forked_child.h"
 #include "rondo/collective/shared_memory/engine_visit.h"
 
 namespace rondo::shared_memory {
@@ -57,10 +58,7 @@ void Engine::finish_rendezvous() {
 
 void Engine::check_process() const {
   if (process_.is_current()) return;
-  throw UsageError(
-      str("group '", options().group_name, "' is of ", peers_.who(rank()), "; process ", getpid(),
-          " was forked from it and cannot use it. Make a group of its own in the child, or start the "
-          "child as a new process."));
+  throw forked_child_error(options().group_name, peers_.who(rank()));
 }
 
 void Engine::check(const CollectiveRequest& request) const {

@@ -1,13 +1,13 @@
 #include "rondo/collective/shared_memory/helper_thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 #include <cstdlib>
 #include <mutex>
 #include <system_error>
 #include <vector>
 
+#include "rondo/base/blocked_signals.h"
 #include "rondo/base/log.h"
 #include "rondo/base/replica.h"
 #include "rondo/channel/waiting.h"
@@ -46,23 +46,6 @@ Helpers& helpers() {
   if (now == nullptr) std::atexit(&stop_helper_threads);
   return *made;
 }
-
-// Blocks all signals in threads that are started during its lifetime, so that the program's own threads
-// handle them.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
@@ -111,7 +94,7 @@ std::unique_ptr<HelperThread> HelperThread::start(Body body) {
   auto control = std::make_shared<Control>();
   std::thread::id id;
   try {
-    const SignalsBlocked blocked;
+    const BlockedSignals blocked;
     std::thread thread = replica_thread([control, body = std::move(body)]() mutable {
       pthread_setname_np(pthread_self(), "rondo-helper");
       body(*control);

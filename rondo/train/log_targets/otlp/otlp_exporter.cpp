@@ -1,11 +1,8 @@
 #include "rondo/train/log_targets/otlp/otlp_exporter.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -15,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "rondo/base/blocked_signals.h"
 #include "rondo/base/log.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
@@ -267,11 +265,8 @@ struct OtlpExporter::State {
 OtlpExporter::OtlpExporter(const OtlpSettings& settings, otlp::Attributes resource)
     : state_(std::make_unique<State>(settings, std::move(resource))) {
   // Signals are for the other threads: SIGPIPE of a connection, and those that ask to stop.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   state_->thread = std::thread([state = state_.get()] { state->run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 OtlpExporter::~OtlpExporter() { finish(kLimitOfDestructor); }
