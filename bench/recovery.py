@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The time that a training on two processes needs from the kill of a rank to new steps, with and without replicas in
-memory.
+"""The time that a training on two processes needs from the kill of a rank to new steps, with and without
+memory checkpoints.
 
     .venv/bin/python bench/recovery.py [--runs 3] [--model gpt-25m] [--every 20] [--json FILE|-]
 
-All save to disk every EVERY steps, in parts and in the background; `replica` also has a replica in memory after each
-step. A rank is killed just before a save. Results: a row for each of `disk` and `replica` with recovery_p50_s and
+All save to disk every EVERY steps, in parts and in the background; `memory` also has a memory checkpoint after each step. A rank
+is killed just before a save. Results: a row for each of `disk` and `memory` with recovery_p50_s and
 recovery_min_s (including the restart of the processes), lost_steps that were repeated, and step_p50_s before the kill
-(the cost of replicas).
+(the cost of memory checkpoints).
 """
 import json
 import os
@@ -57,13 +57,13 @@ def victim(launcher):
     return None
 
 
-def once(options, text, replicates):
+def once(options, text, in_memory):
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
         command = [options.rondo, "train", "--data", text, "--model", options.model, "--batch-size", 1, "--seq-len", 16, "--run-dir", run,
                    "--nproc-per-node", 2, "--max-restarts", 1, "--log-every", 1, "--validation-fraction", 0, "--trace-steps", 0,
                    "--steps", 3 * options.every, "--checkpoint-every", options.every, "--checkpoint-async",
-                   *(["--replica-every", 1] if replicates else [])]
+                   *(["--memory-checkpoint-every", 1] if in_memory else [])]
         with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             pid = wait_for(lambda: victim(process.pid), process)
             wait_for(lambda: newest_step(run) >= 2 * options.every - 1, process)
@@ -76,9 +76,9 @@ def once(options, text, replicates):
             _, said = process.communicate(timeout=300)
         with_rows = [row["step"] for row in rows_of(run) if row["rank"] == 0 and "step_ms" in row]
         if process.returncode != 0 or with_rows != sorted(set(with_rows)):
-            raise SystemExit("the training did not go on")
-        went_on = re.search(r"replica in memory, step-(\d+)", said)
-        from_step = int(went_on[1]) if went_on else options.every  # the next save had not begun
+            raise SystemExit("the training did not continue")
+        resumed = re.search(r"memory checkpoint, step-(\d+)", said)
+        from_step = int(resumed[1]) if resumed else options.every  # the next save had not begun
         return {"took": took, "step": step_s, "lost": reached - from_step}
 
 
@@ -89,13 +89,13 @@ def main():
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--rondo", default=str(BIN / "rondo"))
     options = parser.parse_args()
-    runs = {"disk": [], "replica": []}
+    runs = {"disk": [], "memory": []}
     with tempfile.TemporaryDirectory() as folder:
         text = pathlib.Path(folder) / "text.txt"
         write_training_text(text)
         for _ in range(options.runs):
             for system, taken in runs.items():
-                taken.append(once(options, text, system == "replica"))
+                taken.append(once(options, text, system == "memory"))
     results = []
     for system, taken in runs.items():
         times = [one["took"] for one in taken]

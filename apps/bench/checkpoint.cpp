@@ -24,8 +24,8 @@
 #include "rondo/models/model.h"
 #include "rondo/nn/optimizers/optimizer.h"
 #include "rondo/parallel/registry.h"
-#include "rondo/train/replica/newest_replica.h"
-#include "rondo/train/replica_saver.h"
+#include "rondo/train/memory_checkpoint/newest_memory_checkpoint.h"
+#include "rondo/train/memory_checkpoint_saver.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo::bench {
@@ -178,7 +178,7 @@ class CheckpointRuns {
         "async_save", [&] { trainer.save(root, SaveOptions{.keep = 1, .in_background = true}); },
         [&] { trainer.finish_save(); });
     fs::remove_all(root);
-    run_replica();
+    run_in_memory();
   }
 
   void add_peer(int runs) {
@@ -233,21 +233,22 @@ class CheckpointRuns {
       finish();
     }));
   }
-  // Keeps the state in memory that outlives the ranks, as `rondo train --replica-every` does.
-  void run_replica() {
+  // Keeps the state in memory that outlives the ranks, as `rondo train --memory-checkpoint-every` does.
+  void run_in_memory() {
     const auto memory = launch::ScratchDirectory::create_in_memory();
     if (memory.path().empty()) throw Error("no directory can be made in /dev/shm");
-    ReplicaSaver saver(subject_.context(), memory.path());
-    const auto replicate = [&] { rondo::replicate(subject_.trainer(), saver); };
+    MemoryCheckpointSaver saver(subject_.context(), memory.path());
+    const auto save_in_memory = [&] { rondo::save_in_memory(subject_.trainer(), saver); };
     const auto finish = [&] {
       if (const std::string failure = saver.finish(); !failure.empty()) throw Error(failure);
     };
     // The first replication allocates the copy's memory; later ones reuse it.
-    replicate();
+    save_in_memory();
     finish();
-    measure_in_background("replica_save", replicate, finish);
-    measure("rondo", "replica_load", [&] {
-      subject_.trainer().restore(newest_replica(subject_.context(), memory.path(), std::nullopt).value());
+    measure_in_background("memory_save", save_in_memory, finish);
+    measure("rondo", "memory_load", [&] {
+      subject_.trainer().restore(
+          newest_memory_checkpoint(subject_.context(), memory.path(), std::nullopt).value());
     });
   }
   RepeatedTime time(const std::string& operation, const std::string& system = "rondo") const {

@@ -329,8 +329,8 @@ void add_run_flags(Table& table) {
             "Checkpoints are written while training goes on; implies --checkpoint-sharded");
   table.add("checkpoint-incremental", &Flags::checkpoint_incremental,
             "Tensors that have not changed are linked to the checkpoint before; not with the two above");
-  table.add("replica-every", &Flags::replica_every,
-            "Steps between replicas of the state in memory that outlives the ranks, for restarts; 0 is none",
+  table.add("memory-checkpoint-every", &Flags::memory_checkpoint_every,
+            "Steps between memory checkpoints, kept in memory that outlives the ranks, for restarts; 0: none",
             zero_or_more());
   table.add("max-restarts", &Flags::max_restarts,
             "Start all processes again when one fails, so often at most; they go on where they were",
@@ -381,9 +381,12 @@ OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices) {
 }
 
 bool belongs_to_training(const std::string& flag) {
-  static const std::vector<std::string> others = {
-      "run-dir", "replica-every", "max-restarts", "json",  "resume-intact",    "progress",
-      "sample",  "length",        "temperature",  "top-k", "signals-to-handle"};
+  static const std::vector<std::string> others = {"run-dir",          "memory-checkpoint-every",
+                                                  "max-restarts",     "json",
+                                                  "resume-intact",    "progress",
+                                                  "sample",           "length",
+                                                  "temperature",      "top-k",
+                                                  "signals-to-handle"};
   return std::find(others.begin(), others.end(), flag) == others.end();
 }
 

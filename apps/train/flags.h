@@ -138,7 +138,7 @@ struct TrainFlags : TrainerFlags {
   bool checkpoint_in_parts = false;
   bool checkpoint_in_background = false;
   bool checkpoint_incremental = false;
-  std::int64_t replica_every = 0;
+  std::int64_t memory_checkpoint_every = 0;
   int max_restarts = 0;
   std::int64_t log_every = 10;
   std::int64_t trace_steps = 20;

@@ -17,9 +17,9 @@
 #include "rondo/format/file.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/save_or_warn.h"
-#include "rondo/train/replica/memory_replica.h"
-#include "rondo/train/replica/newest_replica.h"
-#include "rondo/train/replica/replica_root.h"
+#include "rondo/train/memory_checkpoint/memory_checkpoint.h"
+#include "rondo/train/memory_checkpoint/memory_checkpoint_root.h"
+#include "rondo/train/memory_checkpoint/newest_memory_checkpoint.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -227,14 +227,14 @@ void go_on_after_restart(TrainFlags& flags, bool launcher_restarted) {
 
 RestartMemory::RestartMemory(const TrainFlags& flags, const TrainingPlace& place, const Context& context) {
   if (place.is_served) return;
-  if (!flags.run_dir.empty()) root_ = replica_root(flags.run_dir);
+  if (!flags.run_dir.empty()) root_ = memory_checkpoint_root(flags.run_dir);
   for (const nlohmann::json& begun : all_gather_object(root_ && fs::exists(*root_), context.world()))
     goes_on_ = goes_on_ || begun.get<bool>();
 }
 
 void RestartMemory::check(const TrainFlags& flags, const TrainingPlace& place) const {
-  if (flags.replica_every == 0) return;
-  const std::string given = str("--replica-every ", flags.replica_every);
+  if (flags.memory_checkpoint_every == 0) return;
+  const std::string given = str("--memory-checkpoint-every ", flags.memory_checkpoint_every);
   if (place.is_served)
     throw UsageError(str(given, ": with --strategy ", flags.strategy,
                          " the parameter servers hold the state; leave it out"));
@@ -257,14 +257,14 @@ void RestartMemory::choose(const Context& context, RunDirectory& run) const {
     if (const auto step = step_of_checkpoint(*run.resume_from)) on_disk = *step;
   }
   on_disk = broadcast_object(on_disk, context.world());
-  const auto replica = newest_replica(
+  const auto checkpoint = newest_memory_checkpoint(
       context, *root_,
       on_disk.is_null() ? std::nullopt : std::optional<std::int64_t>(on_disk.get<std::int64_t>()));
-  if (!replica) return;
-  run.resume_from = replica;
+  if (!checkpoint) return;
+  run.resume_from = checkpoint;
   if (context.rank() == 0)
-    std::fprintf(stderr, "rondo train: going on from the replica in memory, %s\n",
-                 replica->filename().c_str());
+    std::fprintf(stderr, "rondo train: resuming from the memory checkpoint %s\n",
+                 checkpoint->filename().c_str());
 }
 
 void RestartMemory::begin() const {
@@ -273,9 +273,9 @@ void RestartMemory::begin() const {
 }
 
 std::shared_ptr<Callback> RestartMemory::callback(const TrainFlags& flags) const {
-  if (flags.replica_every == 0) return nullptr;
-  return std::make_shared<MemoryReplica>(
-      MemoryReplica::Options{.root = *root_, .every_steps = flags.replica_every});
+  if (flags.memory_checkpoint_every == 0) return nullptr;
+  return std::make_shared<MemoryCheckpoint>(
+      MemoryCheckpoint::Options{.root = *root_, .every_steps = flags.memory_checkpoint_every});
 }
 
 }  // namespace rondo

@@ -89,7 +89,8 @@ class RestartMemory {
   // Opens the memory of the run in --run-dir; empty without a run directory or such a launcher. Collective.
   RestartMemory(const TrainFlags& flags, const TrainingPlace& place, const Context& context);
 
-  // Throws UsageError for --replica-every without such memory, and for options that replicas do not support.
+  // Throws UsageError for --memory-checkpoint-every without such memory, and for options that memory
+  // checkpoints do not support.
   void check(const TrainFlags& flags, const TrainingPlace& place) const;
   // Returns true if an earlier attempt of this job has begun to train in this directory, so that the training
   // continues.
@@ -98,7 +99,7 @@ class RestartMemory {
   void choose(const Context& context, RunDirectory& run) const;
   // Marks the training as begun, when everything has been checked: a restart from then on continues it.
   void begin() const;
-  // Returns the callback, or null without --replica-every.
+  // Returns the callback, or null without --memory-checkpoint-every.
   std::shared_ptr<Callback> callback(const TrainFlags& flags) const;
 
  private:

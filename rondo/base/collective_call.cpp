@@ -42,8 +42,8 @@ const char* name(CollectiveCall call) {
       return "Trainer::hand_over";
     case CollectiveCall::rebuild:
       return "Trainer::rebuild";
-    case CollectiveCall::replicate:
-      return "replicate";
+    case CollectiveCall::save_in_memory:
+      return "save_in_memory";
     case CollectiveCall::save_loop:
       return "rondo::save";
     case CollectiveCall::load_loop:

@@ -24,7 +24,7 @@ enum class CollectiveCall : std::uint8_t {
   weights_of,      // weights of a prepared model, by name
   hand_over,       // transfer of the training state to other ranks after a rebuild
   rebuild,         // Context::rebuild
-  replicate,       // replication of a state to other ranks' memory
+  save_in_memory,  // memory checkpoint
   save_loop,       // rondo::save
   load_loop,       // rondo::load
 };

@@ -118,8 +118,8 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::string copy_to_neighbour(const Group& group, const ReplicaHosts& hosts, const fs::path& directory,
-                              const std::vector<std::vector<FileRecord>>& files) {
+std::string copy_to_neighbour(const Group& group, const MemoryCheckpointHosts& hosts,
+                              const fs::path& directory, const std::vector<std::vector<FileRecord>>& files) {
   const int own = group.rank();
   Attempts attempt;
   std::vector<std::int64_t> totals;

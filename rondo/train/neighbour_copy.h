@@ -6,7 +6,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/format/checksum.h"
-#include "rondo/train/replica_hosts.h"
+#include "rondo/train/memory_checkpoint_hosts.h"
 
 namespace rondo {
 
@@ -14,7 +14,7 @@ namespace rondo {
 // `directory`, which also has this host's own files. `files` are all ranks' files, by rank. Returns the
 // reason if this rank could not read or write, otherwise an empty text. Collective; throws communication
 // errors.
-std::string copy_to_neighbour(const Group& group, const ReplicaHosts& hosts,
+std::string copy_to_neighbour(const Group& group, const MemoryCheckpointHosts& hosts,
                               const std::filesystem::path& directory,
                               const std::vector<std::vector<FileRecord>>& files);
 

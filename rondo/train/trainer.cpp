@@ -32,8 +32,8 @@
 #include "rondo/train/evaluation.h"
 #include "rondo/train/fit_arguments.h"
 #include "rondo/train/fit_loop.h"
+#include "rondo/train/memory_checkpoint_saver.h"
 #include "rondo/train/parts_saver.h"
-#include "rondo/train/replica_saver.h"
 #include "rondo/train/trainer_state.h"
 #include "rondo/train/training_values.h"
 
@@ -411,14 +411,14 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
   if (!state_->fitting) state_->failures.agree(context);
 }
 
-void replicate(Trainer& trainer, ReplicaSaver& replica) {
-  const CollectiveCallScope call(CollectiveCall::replicate);
+void save_in_memory(Trainer& trainer, MemoryCheckpointSaver& saver) {
+  const CollectiveCallScope call(CollectiveCall::save_in_memory);
   trainer.state_->paused = true;
   nlohmann::json callbacks = prepare_callbacks_for_save(trainer, *trainer.state_);
   const std::int64_t step = trainer.state_->position.step;
   if (trainer.state_->memory) trainer.state_->memory->enter_phase(step, "checkpoint", MemoryCategory::other);
   CheckpointContents rest = rest_of_checkpoint(*trainer.state_, std::move(callbacks));
-  replica.save(step, trainer.state_->training->state(), saved_tensors(*trainer.state_), std::move(rest));
+  saver.save(step, trainer.state_->training->state(), saved_tensors(*trainer.state_), std::move(rest));
   if (trainer.state_->memory) trainer.state_->memory->leave_phase();
 }
 

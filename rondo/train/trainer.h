@@ -28,7 +28,7 @@
 
 namespace rondo {
 
-class ReplicaSaver;
+class MemoryCheckpointSaver;
 struct TrainerState;
 
 // Options of writing a checkpoint.
@@ -223,7 +223,7 @@ class Trainer {
   void save(const std::filesystem::path& root, int keep) { save(root, SaveOptions{.keep = keep}); }
   // Saves with further options: written by all ranks at once or while training continues (SaveOptions).
   void save(const std::filesystem::path& root, const SaveOptions& options);
-  // Returns the options of the current save(), for before_save() and after_save(). Null for MemoryReplica,
+  // Returns the options of the current save(), for before_save() and after_save(). Null for MemoryCheckpoint,
   // which requests states and writes no checkpoint.
   const SaveOptions* save_options() const;
   // Blocks until a background checkpoint is complete on disk. Collective. Throws AgreedError if it could not
@@ -290,7 +290,7 @@ class Trainer {
   std::vector<TraceSpan> communication_spans() const;
 
  private:
-  friend void replicate(Trainer& trainer, ReplicaSaver& replica);
+  friend void save_in_memory(Trainer& trainer, MemoryCheckpointSaver& saver);
 
   Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
           const PrecisionOptions& precision);

@@ -36,7 +36,7 @@ def test_a_resumed_run_is_the_whole_run(train, tmp_path, flags):  # noqa: F811
 def test_replicas_in_memory_change_nothing(train, tmp_path):  # noqa: F811
     flags = [*LOCAL, "--set", "sync-delay=2", "--outer-optimizer", "diloco", "--max-restarts", 1, "--steps", 8]
     train(*flags, run_dir="whole").check_returncode()
-    train(*flags, "--replica-every", 2).check_returncode()
+    train(*flags, "--memory-checkpoint-every", 2).check_returncode()
     for rank in (0, 1):
         assert losses(tmp_path / "run", rank) == losses(tmp_path / "whole", rank)
 

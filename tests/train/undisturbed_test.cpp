@@ -1,5 +1,5 @@
-// Compares a training with checkpoints, replicas and validations at any step with one without them, bit for
-// bit, under every strategy.
+// Compares a training with checkpoints, memory checkpoints and validations at any step with one without them,
+// bit for bit, under every strategy.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -15,7 +15,7 @@
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/server/service.h"
-#include "rondo/train/replica_saver.h"
+#include "rondo/train/memory_checkpoint_saver.h"
 #include "tests/backend/ranks.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
@@ -130,12 +130,12 @@ std::shared_ptr<const Dataset> sentences() {
 // A callback that saves after every step, each time in another way.
 class Disturbance final : public Callback {
  public:
-  // `makes_replicas` is false for workers of parameter servers, which do not support them.
-  Disturbance(std::filesystem::path root, bool makes_replicas)
-      : root_(std::move(root)), makes_replicas_(makes_replicas) {}
+  // `saves_in_memory` is false for workers of parameter servers, which do not support them.
+  Disturbance(std::filesystem::path root, bool saves_in_memory)
+      : root_(std::move(root)), saves_in_memory_(saves_in_memory) {}
   std::string name() const override { return "disturbance"; }
   void on_train_begin(Trainer& trainer, const FitOutline&) override {
-    if (makes_replicas_) replica_.emplace(trainer.strategy().context(), root_ / "replica");
+    if (saves_in_memory_) memory_.emplace(trainer.strategy().context(), root_ / "memory");
   }
   void on_step_complete(Trainer& trainer, const StepRecord& record) override {
     switch (record.step % 5) {
@@ -146,7 +146,7 @@ class Disturbance final : public Callback {
         trainer.save(root_ / "parts", SaveOptions{.keep = 1, .in_parts = true});
         break;
       case 2:
-        if (replica_) replicate(trainer, *replica_);
+        if (memory_) save_in_memory(trainer, *memory_);
         break;
       case 3:
         trainer.evaluate(*sentences(), {.batch_size = 4});
@@ -154,21 +154,21 @@ class Disturbance final : public Callback {
         break;
       default:
         trainer.save(root_ / "background", SaveOptions{.keep = 1, .in_background = true});
-        if (replica_) replicate(trainer, *replica_);
+        if (memory_) save_in_memory(trainer, *memory_);
         break;
     }
   }
   void on_train_end(Trainer& trainer, const FitResult&) override {
     trainer.finish_save();
-    if (replica_) {
-      EXPECT_EQ(replica_->finish(), "");
+    if (memory_) {
+      EXPECT_EQ(memory_->finish(), "");
     }
   }
 
  private:
   std::filesystem::path root_;
-  bool makes_replicas_;
-  std::optional<ReplicaSaver> replica_;
+  bool saves_in_memory_;
+  std::optional<MemoryCheckpointSaver> memory_;
 };
 
 struct Trained {

@@ -1,4 +1,4 @@
-#include "rondo/train/replica_saver.h"
+#include "rondo/train/memory_checkpoint_saver.h"
 
 #include <exception>
 #include <numeric>
@@ -20,8 +20,8 @@
 namespace rondo {
 namespace fs = std::filesystem;
 
-// One replica that is being written.
-struct ReplicaSaver::Pending {
+// One memory checkpoint that is being written.
+struct MemoryCheckpointSaver::Pending {
   std::int64_t step = 0;
   CheckpointPart part = {};
   CheckpointContents rest = {};                   // on rank 0
@@ -84,60 +84,61 @@ std::vector<nlohmann::json> tell_all(const Group& group, const std::function<nlo
 
 }  // namespace
 
-ReplicaSaver::ReplicaSaver(const Context& context, fs::path root)
+MemoryCheckpointSaver::MemoryCheckpointSaver(const Context& context, fs::path root)
     : context_(context), root_(std::move(root)), hosts_(context_, root_), group_(group_of_all(context_)) {}
 
-ReplicaSaver::~ReplicaSaver() { finish(); }
+MemoryCheckpointSaver::~MemoryCheckpointSaver() { finish(); }
 
-std::string ReplicaSaver::finish() {
+std::string MemoryCheckpointSaver::finish() {
   if (thread_.joinable()) thread_.join();
   return failure_;
 }
 
-void ReplicaSaver::save(std::int64_t step, ShardedState state, const NamedTensors& model,
-                        CheckpointContents rest) {
+void MemoryCheckpointSaver::save(std::int64_t step, ShardedState state, const NamedTensors& model,
+                                 CheckpointContents rest) {
   finish();
   failure_.clear();
-  auto replica = std::make_unique<Pending>();
-  replica->step = step;
+  auto checkpoint = std::make_unique<Pending>();
+  checkpoint->step = step;
   if (context_.rank() == 0) {
     rest.optimizers[kOptimizerName] = std::move(state.optimizer_description);
-    replica->rest = std::move(rest);
+    checkpoint->rest = std::move(rest);
   }
-  replica->part = own_part_.take(context_, std::move(state), model, /*copies=*/true);
+  checkpoint->part = own_part_.take(context_, std::move(state), model, /*copies=*/true);
   run_agreed(context_, [&] {
     if (!hosts_.leads()) return;
     remove_abandoned_checkpoints(root_);
-    // All hosts have the newest replica, so the previous one can be deleted.
+    // All hosts have the newest memory checkpoint, so the previous one can be deleted.
     prune_checkpoints(root_, 1, step);
-    replica->writer = std::make_unique<CheckpointWriter>(root_, step);
+    checkpoint->writer = std::make_unique<CheckpointWriter>(root_, step);
   });
   const auto directories = all_gather_object(
-      replica->writer ? replica->writer->directory().string() : std::string(), context_.world());
-  replica->directory = directories[static_cast<std::size_t>(hosts_.leader(hosts_.own()))].get<std::string>();
+      checkpoint->writer ? checkpoint->writer->directory().string() : std::string(), context_.world());
+  checkpoint->directory =
+      directories[static_cast<std::size_t>(hosts_.leader(hosts_.own()))].get<std::string>();
   thread_ = replica_thread([this, replica = std::move(replica)] {
     try {
-      write(*replica);
+      write(*checkpoint);
     } catch (const std::exception& error) {
       failure_ = error.what();
       if (context_.rank() == 0)
-        log::warning("the replica of step ", replica->step, " could not be written: ", failure_,
+        log::warning("the memory checkpoint of step ", checkpoint->step, " could not be written: ", failure_,
                      "; training goes on, and what was there before stands");
     }
-    replica->writer.reset();
+    checkpoint->writer.reset();
   });
 }
 
-void ReplicaSaver::write(Pending& replica) const {
+void MemoryCheckpointSaver::write(Pending& checkpoint) const {
   const std::vector<nlohmann::json> told = tell_all(group_, [&] {
     // The kernel does not refuse pages of a file in memory; it kills processes.
     const std::uint64_t copies = hosts_.ranks(hosts_.own()).size() * (hosts_.count() > 1 ? 2 : 1);
-    require_room(Bytes{copies * bytes_of_part(replica.part)}, "the replicas of this host");
-    const std::vector<FileRecord> parts = write_part(replica.directory, replica.part);
+    require_room(Bytes{copies * bytes_of_part(checkpoint.part)}, "the memory checkpoints of this host");
+    const std::vector<FileRecord> parts = write_part(checkpoint.directory, checkpoint.part);
     nlohmann::json said{{"parts", to_json(parts)}, {"rest", nlohmann::json::array()}};
     if (context_.rank() == 0) {
-      write_rest(*replica.writer, replica.rest);
-      said["rest"] = to_json(records_of_rest(replica.directory, parts));
+      write_rest(*checkpoint.writer, checkpoint.rest);
+      said["rest"] = to_json(records_of_rest(checkpoint.directory, parts));
     }
     return said;
   });
@@ -148,7 +149,7 @@ void ReplicaSaver::write(Pending& replica) const {
       for (FileRecord& file : parse_file_records(rank["said"]["rest"]))
         files.back().push_back(std::move(file));
     }
-    const std::string failure = copy_to_neighbour(group_, hosts_, replica.directory, files);
+    const std::string failure = copy_to_neighbour(group_, hosts_, checkpoint.directory, files);
     tell_all(group_, [&]() -> nlohmann::json {
       if (!failure.empty()) throw Error(failure);
       return nullptr;
@@ -156,22 +157,22 @@ void ReplicaSaver::write(Pending& replica) const {
   }
   try {
     tell_all(group_, [&]() -> nlohmann::json {
-      if (replica.writer) commit(replica, told);
+      if (checkpoint.writer) commit(checkpoint, told);
       return nullptr;
     });
   } catch (const ToldFailure&) {
-    // A replica that some hosts lack is invalid. If ranks have died instead, it may be the newest one and
-    // stays.
+    // A memory checkpoint that some hosts lack is invalid. If ranks have died instead, it may be the newest
+    // one and stays.
     std::error_code ignored;
-    if (replica.writer) fs::remove_all(root_ / checkpoint_name(replica.step), ignored);
+    if (checkpoint.writer) fs::remove_all(root_ / checkpoint_name(checkpoint.step), ignored);
     throw;
   }
 }
 
-void ReplicaSaver::commit(Pending& replica, const std::vector<nlohmann::json>& told) const {
+void MemoryCheckpointSaver::commit(Pending& checkpoint, const std::vector<nlohmann::json>& told) const {
   const auto add = [&](int rank, const char* list) {
     for (FileRecord& file : parse_file_records(told[static_cast<std::size_t>(rank)]["said"][list]))
-      replica.writer->add(std::move(file));
+      checkpoint.writer->add(std::move(file));
   };
   const int own = hosts_.own();
   for (const int rank : hosts_.ranks(own)) add(rank, "parts");  // write_rest() added rank 0's rest
@@ -181,7 +182,7 @@ void ReplicaSaver::commit(Pending& replica, const std::vector<nlohmann::json>& t
       add(rank, "rest");
     }
   }
-  replica.writer->commit(hosts_.count() > 1 ? 2 : 1);
+  checkpoint.writer->commit(hosts_.count() > 1 ? 2 : 1);
 }
 
 }  // namespace rondo

@@ -1,4 +1,4 @@
-#include "rondo/train/replica_hosts.h"
+#include "rondo/train/memory_checkpoint_hosts.h"
 
 #include <sys/stat.h>
 
@@ -13,7 +13,7 @@
 
 namespace rondo {
 
-ReplicaHosts::ReplicaHosts(const Context& context, const std::filesystem::path& root)
+MemoryCheckpointHosts::MemoryCheckpointHosts(const Context& context, const std::filesystem::path& root)
     : rank_(context.rank()) {
   std::string directory;  // unique among the directories of all hosts
   run_agreed(context, [&] {
@@ -34,7 +34,7 @@ ReplicaHosts::ReplicaHosts(const Context& context, const std::filesystem::path& 
   }
 }
 
-int ReplicaHosts::partner(int rank) const {
+int MemoryCheckpointHosts::partner(int rank) const {
   const std::vector<int>& own = ranks(host_of(rank));
   const std::vector<int>& next = ranks((host_of(rank) + 1) % count());
   const auto place = static_cast<std::size_t>(std::find(own.begin(), own.end(), rank) - own.begin());

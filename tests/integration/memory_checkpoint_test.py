@@ -1,4 +1,4 @@
-"""Replicas of a training's state in memory: killed ranks and hosts, damaged memory, and the losses afterwards."""
+"""Memory checkpoints: killed ranks and hosts, damaged memory, and the losses afterwards."""
 import json
 import os
 import pathlib
@@ -34,7 +34,7 @@ def steps_in(folder):
 
 
 class Job:
-    """A training that is stopped between two replicas, disturbed, and continued."""
+    """A training that is stopped between two memory checkpoints, disturbed, and continued."""
 
     def __init__(self, process, run_dir, ranks):
         self.process, self.run_dir = process, run_dir
@@ -42,17 +42,17 @@ class Job:
         environ = pathlib.Path(f"/proc/{next(iter(self.pids.values()))}/environ").read_bytes().split(b"\0")
         self.memory, = [pathlib.Path(os.fsdecode(word.split(b"=", 1)[1])) for word in environ if word.startswith(b"RONDO_JOB_MEMORY=")]
 
-    def replicas(self):
-        """Returns the folders of the run's replicas, one for each host."""
+    def checkpoints(self):
+        """Returns the folders of the run's memory checkpoints, one for each host."""
         return sorted(self.memory.glob("host-*/run-*"))
 
     def newest(self):
         """Returns the newest step that all hosts have in memory; 0 if there is none."""
-        steps = [steps_in(folder) for folder in self.replicas()]
+        steps = [steps_in(folder) for folder in self.checkpoints()]
         return min((found[-1] if found else 0 for found in steps), default=0)
 
     def suspend(self, moment):
-        """Suspends all ranks at a time when moment(newest replica) holds."""
+        """Suspends all ranks at a time when moment(newest memory checkpoint) holds."""
         def suspended():
             assert self.process.poll() is None, self.process.stderr.read()
             if not moment(self.newest()):
@@ -62,7 +62,7 @@ class Job:
                 return True
             self.send(signal.SIGCONT)
             return False
-        wait_until(suspended, "a replica to go on from")
+        wait_until(suspended, "a memory checkpoint to go on from")
         return self.newest()
 
     def send(self, number, ranks=None):
@@ -79,11 +79,11 @@ class Job:
 
 def went_on_from(err):
     """Returns the steps, each once: a failure report may repeat a rank's output."""
-    return list(dict.fromkeys(int(line.rsplit("step-", 1)[1]) for line in err.splitlines() if "going on from the replica in memory" in line))
+    return list(dict.fromkeys(int(line.rsplit("step-", 1)[1]) for line in err.splitlines() if "resuming from the memory checkpoint" in line))
 
 
 def is_newest(found, step, every):
-    """Allows for the next replica, which was in progress and may have been completed."""
+    """Allows for the next memory checkpoint, which was in progress and may have been completed."""
     return step <= found <= step + 2 * every
 
 
@@ -93,7 +93,7 @@ def test_a_killed_rank_goes_on_from_memory_bit_for_bit(rondo, words, tmp_path, l
     start = [*RUN, rondo.program, *flags] if launcher == "run" else [*flags, "--nproc-per-node", 2, "--max-restarts", 2]
     undisturbed = rondo(*start, "--run-dir", "a", timeout=600)
     assert undisturbed.returncode == 0, undisturbed.stderr
-    job = Job(rondo.start(*start, "--run-dir", "b", "--replica-every", 2), tmp_path / "b", 2)
+    job = Job(rondo.start(*start, "--run-dir", "b", "--memory-checkpoint-every", 2), tmp_path / "b", 2)
     step = job.suspend(lambda newest: newest >= 20)
     assert steps_in(tmp_path / "b" / "checkpoints") == []
     job.send(signal.SIGKILL, [1])
@@ -115,10 +115,10 @@ def test_a_host_that_is_lost_with_its_memory_goes_on_from_its_neighbours(rondo, 
     command = [*RUN[:2], 4, *RUN[3:], *bash(ON_HOSTS), rondo.program, *words, "--steps", 240]
     undisturbed = rondo(*command, "--run-dir", "a", "--strategy", "zero3", timeout=600)
     assert undisturbed.returncode == 0, undisturbed.stderr
-    job = Job(rondo.start(*command, "--run-dir", "b", "--strategy", "zero3", "--replica-every", 3), tmp_path / "b", 4)
+    job = Job(rondo.start(*command, "--run-dir", "b", "--strategy", "zero3", "--memory-checkpoint-every", 3), tmp_path / "b", 4)
     step = job.suspend(lambda newest: newest >= 15)
-    assert len(job.replicas()) == 2
-    shutil.rmtree(job.replicas()[1].parent)
+    assert len(job.checkpoints()) == 2
+    shutil.rmtree(job.checkpoints()[1].parent)
     job.send(signal.SIGKILL, [2, 3])
     job.send(signal.SIGCONT, [0, 1])
     err = job.finish()
@@ -134,7 +134,7 @@ def test_another_host_takes_the_place_of_one_that_is_lost(rondo, words, tmp_path
         def host(number, run_dir, *flags):
             return rondo.start("run", "--nnodes", 2, "--node-rank", number, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
                                "--max-restarts", 1, *flags, "--", rondo.program, *words,
-                               "--run-dir", run_dir, "--replica-every", 3,
+                               "--run-dir", run_dir, "--memory-checkpoint-every", 3,
                                env={"RONDO_HOST": f"host{number}"})
 
         for process in [host(0, "a"), host(1, "a")]:
@@ -157,10 +157,10 @@ def test_another_host_takes_the_place_of_one_that_is_lost(rondo, words, tmp_path
     assert losses(tmp_path / "b") == losses(tmp_path / "a")
 
 
-def test_a_damaged_replica_is_refused_by_name_and_the_disk_goes_on(rondo, words, tmp_path):
+def test_a_damaged_memory_checkpoint_is_refused_by_name_and_the_disk_goes_on(rondo, words, tmp_path):
     words = [*words, "--steps", 240]
     assert rondo(*RUN, rondo.program, *words, "--run-dir", "a", timeout=600).returncode == 0
-    job = Job(rondo.start(*RUN, rondo.program, *words, "--run-dir", "b", "--replica-every", 1, "--checkpoint-every", 10),
+    job = Job(rondo.start(*RUN, rondo.program, *words, "--run-dir", "b", "--memory-checkpoint-every", 1, "--checkpoint-every", 10),
               tmp_path / "b", 2)
 
     def on_disk():
@@ -168,12 +168,12 @@ def test_a_damaged_replica_is_refused_by_name_and_the_disk_goes_on(rondo, words,
 
     step = job.suspend(lambda newest: newest > on_disk() > 0)
     saved = on_disk()
-    folder, = job.replicas()
+    folder, = job.checkpoints()
     for path in folder.glob("step-*/optimizer-00002-of-00002.safetensors"):
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)
-    job.send(signal.SIGKILL, [0])  # it would complete the next replica
+    job.send(signal.SIGKILL, [0])  # it would complete the next memory checkpoint
     job.send(signal.SIGCONT, [1])
     err = job.finish()
     assert went_on_from(err) == [], err
@@ -195,11 +195,11 @@ def test_what_a_killed_launcher_left_in_memory_is_removed_at_the_next_start(rond
 
 
 @pytest.mark.parametrize("flags, parts", [
-    (["--run-dir", "r", "--replica-every", 5], ["--replica-every 5", "--max-restarts"]),
-    (["--run-dir", "r", "--replica-every", 5, "--max-restarts", 1, "--ema-decay", 0.9], ["--replica-every 5", "--ema-decay"]),
-    (["--replica-every", -1], ["--replica-every"]),
+    (["--run-dir", "r", "--memory-checkpoint-every", 5], ["--memory-checkpoint-every 5", "--max-restarts"]),
+    (["--run-dir", "r", "--memory-checkpoint-every", 5, "--max-restarts", 1, "--ema-decay", 0.9], ["--memory-checkpoint-every 5", "--ema-decay"]),
+    (["--memory-checkpoint-every", -1], ["--memory-checkpoint-every"]),
 ])
-def test_where_no_replica_can_be_it_is_refused(rondo, words, flags, parts):
+def test_where_no_memory_checkpoint_can_be_it_is_refused(rondo, words, flags, parts):
     result = rondo(*words, *flags)
     assert result.returncode == 2, result.stdout + result.stderr
     assert all(part in result.stderr for part in parts), result.stderr

@@ -8,11 +8,11 @@
 namespace rondo {
 
 // The ranks of a job, grouped by shared memory.
-class ReplicaHosts {
+class MemoryCheckpointHosts {
  public:
   // Ranks for which `root` is the same directory share a host. Creates a missing directory. Collective.
   // Throws AgreedError if that fails.
-  ReplicaHosts(const Context& context, const std::filesystem::path& root);
+  MemoryCheckpointHosts(const Context& context, const std::filesystem::path& root);
 
   int count() const { return static_cast<int>(ranks_.size()); }
   int own() const { return host_of(rank_); }

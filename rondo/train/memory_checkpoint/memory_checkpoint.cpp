@@ -1,4 +1,4 @@
-#include "rondo/train/replica/memory_replica.h"
+#include "rondo/train/memory_checkpoint/memory_checkpoint.h"
 
 #include <algorithm>
 #include <cctype>
@@ -23,34 +23,34 @@
 #include "rondo/train/agreement.h"
 #include "rondo/train/callback_failures.h"
 #include "rondo/train/file_records.h"
+#include "rondo/train/memory_checkpoint/memory_checkpoint_root.h"
+#include "rondo/train/memory_checkpoint/newest_memory_checkpoint.h"
+#include "rondo/train/memory_checkpoint_hosts.h"
 #include "rondo/train/neighbour_copy.h"
-#include "rondo/train/replica/newest_replica.h"
-#include "rondo/train/replica/replica_root.h"
-#include "rondo/train/replica_hosts.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
 
-void MemoryReplica::on_train_begin(Trainer& trainer, const FitOutline&) {
+void MemoryCheckpoint::on_train_begin(Trainer& trainer, const FitOutline&) {
   saver_.emplace(trainer.strategy().context(), options_.root);
 }
 
-void MemoryReplica::on_step_complete(Trainer& trainer, const StepRecord& record) {
+void MemoryCheckpoint::on_step_complete(Trainer& trainer, const StepRecord& record) {
   if (record.step % options_.every_steps != 0) return;
   try {
-    replicate(trainer, *saver_);
+    save_in_memory(trainer, *saver_);
   } catch (const CallbackFailed&) {
     throw;
   } catch (const AgreedError& error) {
     if (trainer.strategy().context().rank() == 0)
-      log::warning("the replica of step ", record.step, " could not be begun: ", error.what(),
+      log::warning("the memory checkpoint of step ", record.step, " could not be started: ", error.what(),
                    "; training goes on, and what was there before stands");
   }
 }
 
-void MemoryReplica::on_train_end(Trainer&, const FitResult&) { saver_.reset(); }
+void MemoryCheckpoint::on_train_end(Trainer&, const FitResult&) { saver_.reset(); }
 
-std::optional<std::filesystem::path> replica_root(const std::filesystem::path& run_directory) {
+std::optional<std::filesystem::path> memory_checkpoint_root(const std::filesystem::path& run_directory) {
   const env::EnvironmentMap environment = env::process_environment();
   const auto memory = env::lookup(environment, env::kJobMemoryVariable);
   if (!memory) return std::nullopt;
@@ -64,7 +64,7 @@ std::optional<std::filesystem::path> replica_root(const std::filesystem::path& r
 namespace fs = std::filesystem;
 namespace {
 
-// A file of a replica, and the hosts that have it intact.
+// A file of a memory checkpoint, and the hosts that have it intact.
 struct HeldFile {
   FileRecord record;
   std::set<int> hosts;
@@ -143,7 +143,7 @@ class Finder {
 
  private:
   void say(std::int64_t step, const std::string& what) const {
-    if (context_.rank() == 0) log::warning("the replica of step ", step, " in memory", what);
+    if (context_.rank() == 0) log::warning("the memory checkpoint of step ", step, what);
   }
 
   HeldFiles held_files(std::int64_t step) const {
@@ -215,17 +215,17 @@ class Finder {
 
   const Context& context_;
   const fs::path root_;
-  const ReplicaHosts hosts_;
+  const MemoryCheckpointHosts hosts_;
 };
 
 }  // namespace
 
-std::optional<fs::path> newest_replica(const Context& context, const fs::path& root,
-                                       std::optional<std::int64_t> newer_than) {
+std::optional<fs::path> newest_memory_checkpoint(const Context& context, const fs::path& root,
+                                                 std::optional<std::int64_t> newer_than) {
   try {
     return Finder(context, root).find(newer_than);
   } catch (const AgreedError& error) {
-    if (context.rank() == 0) log::warning("no replica in memory can be looked for: ", error.what());
+    if (context.rank() == 0) log::warning("cannot look for memory checkpoints: ", error.what());
     return std::nullopt;
   }
 }

@@ -1,5 +1,5 @@
-// Replicas of a training's state in memory that outlives its ranks, on emulated hosts: after any tolerated
-// loss training continues bit-identically.
+// Memory checkpoints: the state of a training in memory that outlives its ranks, on emulated hosts: after any
+// tolerated loss training continues bit-identically.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -10,9 +10,9 @@
 #include "rondo/base/error.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_directory.h"
-#include "rondo/train/replica/memory_replica.h"
-#include "rondo/train/replica/newest_replica.h"
-#include "rondo/train/replica_hosts.h"
+#include "rondo/train/memory_checkpoint/memory_checkpoint.h"
+#include "rondo/train/memory_checkpoint/newest_memory_checkpoint.h"
+#include "rondo/train/memory_checkpoint_hosts.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"
 #include "tests/parallel/strategy_told.h"
@@ -20,7 +20,7 @@
 #include "tests/train/digits.h"
 #include "tests/train/equality_models.h"
 
-namespace rondo::replica_test {
+namespace rondo::memory_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -42,8 +42,8 @@ struct Job {
   std::vector<int> hosts = {0, 0};  // by rank
 };
 
-// Trains up to step `until`, from the newest replica if `resumes`, with a replica every `every` steps (0:
-// none). Returns the losses of its steps and the step that it resumed from.
+// Trains up to step `until`, from the newest memory checkpoint if `resumes`, with a memory checkpoint every
+// `every` steps (0: none). Returns the losses of its steps and the step that it resumed from.
 struct Trained {
   std::int64_t from = 0;
   std::vector<double> losses;
@@ -61,18 +61,18 @@ Trained train(const Job& job, const Memory& memory, std::int64_t until, std::int
         trainer.compile(testing::adamw());
         std::int64_t from = 0;
         if (resumes) {
-          const auto replica = newest_replica(context, root, newer_than);
-          if (replica) {
-            EXPECT_TRUE(verify_checkpoint(*replica).empty());
-            trainer.restore(*replica);
+          const auto checkpoint = newest_memory_checkpoint(context, root, newer_than);
+          if (checkpoint) {
+            EXPECT_TRUE(verify_checkpoint(*checkpoint).empty());
+            trainer.restore(*checkpoint);
           }
           from = trainer.position().step;
         }
         const auto recorder = std::make_shared<testing::Recorder>();
         FitOptions options{.steps = until, .batch_size = 4, .callbacks = {recorder}};
         if (every > 0) {
-          options.callbacks.push_back(
-              std::make_shared<MemoryReplica>(MemoryReplica::Options{.root = root, .every_steps = every}));
+          options.callbacks.push_back(std::make_shared<MemoryCheckpoint>(
+              MemoryCheckpoint::Options{.root = root, .every_steps = every}));
         }
         trainer.fit(subject.data, options);
         if (context.rank() == 0) result = {from, recorder->losses()};
@@ -98,13 +98,13 @@ void flip_a_byte(const fs::path& file) {
   stream.put(static_cast<char>(last ^ 1));
 }
 
-TEST(MemoryReplica, ARestartGoesOnBitForBitUnderAnyStrategy) {
+TEST(MemoryCheckpoint, ARestartGoesOnBitForBitUnderAnyStrategy) {
   for (const char* strategy : {"one_device", "ddp", "zero1", "zero3"}) {
     const Job job{strategy,
                   strategy == std::string("one_device") ? std::vector<int>{0} : std::vector<int>{0, 0}};
     const Memory memory;
     train(job, memory, 5, 2, false);
-    // Older replicas are deleted when the newest one is complete.
+    // Older memory checkpoints are deleted when the newest one is complete.
     ASSERT_EQ(step_directories(memory.of(0)).size(), 1U) << strategy;
     const Trained again = train(job, memory, 8, 2, true);
     EXPECT_EQ(again.from, 4) << strategy;
@@ -114,7 +114,7 @@ TEST(MemoryReplica, ARestartGoesOnBitForBitUnderAnyStrategy) {
   }
 }
 
-TEST(MemoryReplica, ALostHostIsRestoredFromItsNeighboursMemory) {
+TEST(MemoryCheckpoint, ALostHostIsRestoredFromItsNeighboursMemory) {
   const Job job{"zero3", {0, 0, 1, 2}};
   const std::vector<double> expected = undisturbed(job, 6, 4);
   for (int lost = 0; lost < 3; ++lost) {
@@ -131,7 +131,7 @@ TEST(MemoryReplica, ALostHostIsRestoredFromItsNeighboursMemory) {
   }
 }
 
-TEST(MemoryReplica, TwoNeighboursThatAreLostAreTooMuch) {
+TEST(MemoryCheckpoint, TwoNeighboursThatAreLostAreTooMuch) {
   const Job job{"ddp", {0, 1, 2}};
   const Memory memory;
   train(job, memory, 4, 2, false);
@@ -140,7 +140,7 @@ TEST(MemoryReplica, TwoNeighboursThatAreLostAreTooMuch) {
   EXPECT_EQ(train(job, memory, 5, 0, true).from, 0);
 }
 
-TEST(MemoryReplica, ADamagedFileIsTakenFromTheNeighbourOrTheReplicaRefused) {
+TEST(MemoryCheckpoint, TakesADamagedFileFromTheNeighbourOrIsRefused) {
   const Job job{"zero3", {0, 1}};
   const Memory memory;
   train(job, memory, 4, 2, false);
@@ -155,7 +155,7 @@ TEST(MemoryReplica, ADamagedFileIsTakenFromTheNeighbourOrTheReplicaRefused) {
   }
   // The good copy is in both memories again.
   EXPECT_TRUE(verify_checkpoint(memory.step(0, 4)).empty());
-  // If no host has it intact, the previous replica is used.
+  // If no host has it intact, the previous memory checkpoint is used.
   for (const int host : {0, 1}) flip_a_byte(memory.step(host, 4) / part);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(train(job, memory, 5, 0, true).from, 2);
@@ -164,7 +164,7 @@ TEST(MemoryReplica, ADamagedFileIsTakenFromTheNeighbourOrTheReplicaRefused) {
   EXPECT_FALSE(fs::exists(memory.step(0, 4)));
 }
 
-TEST(MemoryReplica, OneThatIsNoNewerThanTheDiskIsNotTaken) {
+TEST(MemoryCheckpoint, OneThatIsNoNewerThanTheDiskIsNotTaken) {
   const Job job{"ddp", {0, 0}};
   const Memory memory;
   train(job, memory, 4, 2, false);
@@ -172,7 +172,7 @@ TEST(MemoryReplica, OneThatIsNoNewerThanTheDiskIsNotTaken) {
   EXPECT_EQ(train(job, memory, 6, 0, true, 3).from, 4);
 }
 
-TEST(MemoryReplica, OneThatCannotBeWrittenLeavesTheOneBefore) {
+TEST(MemoryCheckpoint, OneThatCannotBeWrittenLeavesTheOneBefore) {
   const Job job{"ddp", {0, 1}};
   const Memory memory;
   train(job, memory, 2, 2, false);
@@ -187,11 +187,11 @@ TEST(MemoryReplica, OneThatCannotBeWrittenLeavesTheOneBefore) {
   EXPECT_EQ(train(job, memory, 3, 0, true).from, 2);
 }
 
-TEST(ReplicaHosts, PartnersAreOnTheNextHostWhateverTheSizes) {
+TEST(MemoryCheckpointHosts, PartnersAreOnTheNextHostWhateverTheSizes) {
   const std::vector<int> host_of{0, 0, 0, 1, 2, 2};
   const Memory memory;
   run_ranks(6, "native", [&](Context& context) {
-    const ReplicaHosts hosts(context, memory.of(host_of[static_cast<std::size_t>(context.rank())]));
+    const MemoryCheckpointHosts hosts(context, memory.of(host_of[static_cast<std::size_t>(context.rank())]));
     EXPECT_EQ(hosts.count(), 3);
     EXPECT_EQ(hosts.own(), host_of[static_cast<std::size_t>(context.rank())]);
     EXPECT_EQ(hosts.host_before(0), 2);
@@ -203,4 +203,4 @@ TEST(ReplicaHosts, PartnersAreOnTheNextHostWhateverTheSizes) {
 }
 
 }  // namespace
-}  // namespace rondo::replica_test
+}  // namespace rondo::memory_checkpoint_test
