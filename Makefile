@@ -84,7 +84,7 @@ chaos-short: build ## 200 random faults in trainings of every strategy, on 1 to 
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/chaos/run.py --count 200
 
 faults: build ## kill and stop every rank in every step of every collective algorithm, over every channel
-	@RONDO_FAULTS=all build/$(PRESET)/bin/collective_test --gtest_filter='PlanFaults*:EngineFaults*'
+	@RONDO_FAULTS=all build/$(PRESET)/bin/collective_test --gtest_filter='ScheduleFaults*:EngineFaults*'
 	@RONDO_FAULTS=all build/$(PRESET)/bin/backend_test --gtest_filter='PointToPointFaults*'
 	@RONDO_FAULTS=all build/$(PRESET)/bin/parallel_test --gtest_filter='PipelineFaults*'
 	@RONDO_FAULTS=all RONDO_BIN=build/$(PRESET)/bin .venv/bin/python -m pytest tests/integration/mpi_test.py -s -k 'stopped or killed'

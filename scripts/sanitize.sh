@@ -31,7 +31,7 @@ if [ -z "$short" ] && [ "$preset" = tsan ]; then
 fi
 if [ -n "$short" ] && [ "$preset" = tsan ]; then
   targets="channel_test collective_test"
-  selection=(-R '^(channel|collective)\.' -E 'EngineMatrix|EngineFaults|Reduction|Codec|OrderOfAdditions|LargeBuffers|PlanTest|ExecutorProcesses')
+  selection=(-R '^(channel|collective)\.' -E 'EngineMatrix|EngineFaults|Reduction|Codec|OrderOfAdditions|LargeBuffers|ScheduleTest|ExecutorProcesses')
 elif [ -n "$short" ]; then
   targets="base_test env_test launch_test collective_test parser_test data_test"
   selection=(-R '^(base|env|launch|data)\.|^collective\.(.*/)?Background')

@@ -20,8 +20,8 @@ c10::intrusive_ptr<c10d::Backend> make_announced(const rondo::BackendRequest& re
 // An algorithm: every rank sends all of its data to all others, and reduces.
 namespace everyone {
 
-rondo::collective::Plan plan(const rondo::collective::PlanRequest& request) {
-  rondo::collective::PlanBuilder builder(request, "everyone");
+rondo::collective::Schedule schedule(const rondo::collective::ScheduleRequest& request) {
+  rondo::collective::ScheduleBuilder builder(request, "everyone");
   std::vector<rondo::collective::Range> values;
   for (int peer = 0; peer < request.world; ++peer) {
     if (peer == request.rank) {
@@ -73,10 +73,10 @@ class GroupChannel final : public rondo::Channel {
 
 void run_algorithm(const rondo::Context& context) {
   torch::Tensor values = torch::full({6}, context.rank() + 1.0F);
-  const rondo::collective::PlanRequest request{
+  const rondo::collective::ScheduleRequest request{
       .rank = context.rank(), .world = context.world_size(), .bytes = rondo::Bytes{values.nbytes()}};
   GroupChannel channel(context.new_group(context.world().ranks()));
-  rondo::collective::execute(everyone::plan(request), channel,
+  rondo::collective::execute(everyone::schedule(request), channel,
                              {static_cast<std::byte*>(values.data_ptr()), values.nbytes()},
                              rondo::DType::float32, rondo::Reduction::sum, {});
   if (context.rank() == 0) std::printf("algorithm: sum %g\n", values[0].item<double>());

@@ -13,10 +13,11 @@ namespace {
 
 // Returns a tag with 15 bits of a hash (FNV-1a) of the properties that ranks must agree on, above 16 bits for
 // the round.
-Tag tag_of(const Plan& plan, DType type, Reduction reduction) {
-  const std::string text = str(rondo::name(plan.operation), " ", plan.algorithm, " ", plan.world, " ",
-                               plan.root, " ", plan.bytes.count, " ", plan.rounds, " ", rondo::name(type),
-                               " ", reduces(plan.operation) ? rondo::name(reduction) : "");
+Tag tag_of(const Schedule& schedule, DType type, Reduction reduction) {
+  const std::string text =
+      str(rondo::name(schedule.operation), " ", schedule.algorithm, " ", schedule.world, " ", schedule.root,
+          " ", schedule.bytes.count, " ", schedule.rounds, " ", rondo::name(type), " ",
+          reduces(schedule.operation) ? rondo::name(reduction) : "");
   std::uint32_t hash = 2166136261U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return static_cast<Tag>(((hash >> 16) ^ hash) & 0x7fffU) << 16;
@@ -24,16 +25,19 @@ Tag tag_of(const Plan& plan, DType type, Reduction reduction) {
 
 }  // namespace
 
-Executor::Executor(Plan plan, DType type, Reduction reduction)
-    : plan_(std::move(plan)), type_(type), reduction_(reduction), tag_(tag_of(plan_, type, reduction)) {
-  if (reduces(plan_.operation) && !supports(type, reduction)) {
+Executor::Executor(Schedule schedule, DType type, Reduction reduction)
+    : schedule_(std::move(schedule)),
+      type_(type),
+      reduction_(reduction),
+      tag_(tag_of(schedule_, type, reduction)) {
+  if (reduces(schedule_.operation) && !supports(type, reduction)) {
     throw UsageError(str("reduction ", rondo::name(reduction), " is not defined on ", rondo::name(type)));
   }
-  if (element_bytes(type) != plan_.element_bytes) {
-    throw UsageError(str("the plan is for elements of ", plan_.element_bytes, " bytes, ", rondo::name(type),
-                         " has ", element_bytes(type)));
+  if (element_bytes(type) != schedule_.element_bytes) {
+    throw UsageError(str("the schedule is for elements of ", schedule_.element_bytes, " bytes, ",
+                         rondo::name(type), " has ", element_bytes(type)));
   }
-  scratch_.resize(plan_.scratch.count);
+  scratch_.resize(schedule_.scratch.count);
 }
 
 std::byte* Executor::address(const Range& range) const {
@@ -42,29 +46,30 @@ std::byte* Executor::address(const Range& range) const {
 }
 
 void Executor::run(Channel& channel, std::span<std::byte> data, const Wait& wait) {
-  if (channel.rank() != plan_.rank || channel.size() != plan_.world) {
-    throw UsageError(str("the plan is for rank ", plan_.rank, " of ", plan_.world, ", the channel for rank ",
-                         channel.rank(), " of ", channel.size()));
+  if (channel.rank() != schedule_.rank || channel.size() != schedule_.world) {
+    throw UsageError(str("the schedule is for rank ", schedule_.rank, " of ", schedule_.world,
+                         ", the channel for rank ", channel.rank(), " of ", channel.size()));
   }
-  if (data.size() != plan_.bytes.count) {
-    throw UsageError(str("the plan is for ", plan_.bytes.count, " bytes, the buffer has ", data.size()));
+  if (data.size() != schedule_.bytes.count) {
+    throw UsageError(
+        str("the schedule is for ", schedule_.bytes.count, " bytes, the buffer has ", data.size()));
   }
   data_ = data.data();
-  for (std::size_t begin = 0; begin < plan_.steps.size();) {
+  for (std::size_t begin = 0; begin < schedule_.steps.size();) {
     std::size_t end = begin;
-    while (end < plan_.steps.size() && plan_.steps[end].round == plan_.steps[begin].round) ++end;
+    while (end < schedule_.steps.size() && schedule_.steps[end].round == schedule_.steps[begin].round) ++end;
     run_round(channel, begin, end, wait);
     begin = end;
   }
-  if (reduction_ == Reduction::average && reduces(plan_.operation) && !plan_.in_rank_order) average();
+  if (reduction_ == Reduction::average && reduces(schedule_.operation) && !schedule_.in_rank_order) average();
 }
 
 void Executor::run_round(Channel& channel, std::size_t begin, std::size_t end, const Wait& wait) {
   outgoing_.clear();
   incoming_.clear();
-  const Tag tag = tag_ | (plan_.steps[begin].round & 0xffff);
+  const Tag tag = tag_ | (schedule_.steps[begin].round & 0xffff);
   for (std::size_t i = begin; i < end; ++i) {
-    const Step& step = plan_.steps[i];
+    const Step& step = schedule_.steps[i];
     if (is_local(step)) continue;
     if (step.kind == StepKind::send) {
       outgoing_.push_back({step.peer, tag, {address(step.range), step.range.bytes}});
@@ -78,7 +83,7 @@ void Executor::run_round(Channel& channel, std::size_t begin, std::size_t end, c
   }
   if (!outgoing_.empty() || !incoming_.empty()) channel.exchange(outgoing_, incoming_, wait);
   for (std::size_t i = begin; i < end; ++i) {
-    if (is_local(plan_.steps[i])) run_local(plan_.steps[i]);
+    if (is_local(schedule_.steps[i])) run_local(schedule_.steps[i]);
   }
 }
 
@@ -101,7 +106,7 @@ void Executor::run_local(const Step& step) const {
   std::vector<const std::byte*> sources;
   for (const Range& source : step.sources) sources.push_back(address(source));
   // A step that adds all ranks' values also divides, before the only rounding.
-  combine(sources, target, step.range.bytes, plan_.in_rank_order ? reduction_ : addition());
+  combine(sources, target, step.range.bytes, schedule_.in_rank_order ? reduction_ : addition());
 }
 
 Reduction Executor::addition() const {
@@ -115,19 +120,21 @@ void Executor::combine(std::span<const std::byte* const> sources, std::byte* tar
   task.reduction = reduction;
   task.sources = sources;
   task.destinations = {&target, 1};
-  task.elements = bytes / plan_.element_bytes;
+  task.elements = bytes / schedule_.element_bytes;
   reduce(task);
 }
 
 // Divides this rank's result by the world size, as a weighted average of the result and zeros.
 void Executor::average() const {
   alignas(64) static constexpr std::array<std::byte, 4096> kZeros{};
-  if (plan_.world == 1 || (plan_.operation == OperationKind::reduce && plan_.rank != plan_.root)) return;
-  Range result{Buffer::data, 0, plan_.bytes.count};
-  if (plan_.operation == OperationKind::reduce_scatter) {
-    result = piece_of(result, plan_.element_bytes, plan_.world, plan_.rank);
+  if (schedule_.world == 1 ||
+      (schedule_.operation == OperationKind::reduce && schedule_.rank != schedule_.root))
+    return;
+  Range result{Buffer::data, 0, schedule_.bytes.count};
+  if (schedule_.operation == OperationKind::reduce_scatter) {
+    result = piece_of(result, schedule_.element_bytes, schedule_.world, schedule_.rank);
   }
-  const std::array<double, 2> weights{1.0, plan_.world - 1.0};
+  const std::array<double, 2> weights{1.0, schedule_.world - 1.0};
   for (std::uint64_t begin = 0; begin < result.bytes; begin += kZeros.size()) {
     std::byte* target = data_ + result.offset + begin;
     const std::array<const std::byte*, 2> sources{target, kZeros.data()};
@@ -136,15 +143,15 @@ void Executor::average() const {
     task.reduction = Reduction::average;
     task.sources = sources;
     task.destinations = {&target, 1};
-    task.elements = std::min<std::uint64_t>(kZeros.size(), result.bytes - begin) / plan_.element_bytes;
+    task.elements = std::min<std::uint64_t>(kZeros.size(), result.bytes - begin) / schedule_.element_bytes;
     task.weights = weights;
     reduce(task);
   }
 }
 
-void execute(const Plan& plan, Channel& channel, std::span<std::byte> data, DType type, Reduction reduction,
-             const Wait& wait) {
-  Executor(plan, type, reduction).run(channel, data, wait);
+void execute(const Schedule& schedule, Channel& channel, std::span<std::byte> data, DType type,
+             Reduction reduction, const Wait& wait) {
+  Executor(schedule, type, reduction).run(channel, data, wait);
 }
 
 }  // namespace rondo::collective

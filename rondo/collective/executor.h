@@ -6,31 +6,31 @@
 #include "rondo/base/cancel.h"
 #include "rondo/channel/channel.h"
 #include "rondo/collective/dtype.h"
-#include "rondo/collective/plan.h"
+#include "rondo/collective/schedule.h"
 
 namespace rondo::collective {
 
-// An executor of one rank's plan, for any number of runs; keeps the scratch memory. One thread at a time.
+// An executor of one rank's schedule, for any number of runs; keeps the scratch memory. One thread at a time.
 class Executor {
  public:
-  // Throws UsageError if the reduction is not defined on the type, or if the plan is for another element
+  // Throws UsageError if the reduction is not defined on the type, or if the schedule is for another element
   // size.
-  Executor(Plan plan, DType type, Reduction reduction);
+  Executor(Schedule schedule, DType type, Reduction reduction);
   // The executor passes out pointers to itself.
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Runs the plan. Collective over the channel: all ranks run their plan of the same collective. `data` has
-  // plan.bytes bytes, aligned for the type. PlanRequest describes its contents before and after. For
-  // Reduction::average sums are divided by the number of ranks: before the only rounding if the plan adds in
-  // rank order, else after the last addition, with one more rounding.
+  // Runs the schedule. Collective over the channel: all ranks run their schedule of the same collective.
+  // `data` has schedule.bytes bytes, aligned for the type. ScheduleRequest describes its contents before and
+  // after. For Reduction::average sums are divided by the number of ranks: before the only rounding if the
+  // schedule adds in rank order, else after the last addition, with one more rounding.
   //
   // Throws the errors of Channel::exchange; `data` is then unspecified and the channel broken. Ranks that run
   // different collectives detect it by the messages' tags (MismatchError).
   void run(Channel& channel, std::span<std::byte> data, const Wait& wait);
 
-  // The plan that was given.
-  const Plan& plan() const { return plan_; }
+  // The schedule that was given.
+  const Schedule& schedule() const { return schedule_; }
 
  private:
   std::byte* address(const Range& range) const;
@@ -43,7 +43,7 @@ class Executor {
                Reduction reduction) const;
   void average() const;
 
-  Plan plan_;
+  Schedule schedule_;
   DType type_;
   Reduction reduction_;
   Tag tag_;  // without the round
@@ -53,8 +53,8 @@ class Executor {
   std::vector<Incoming> incoming_;
 };
 
-// Runs a plan once.
-void execute(const Plan& plan, Channel& channel, std::span<std::byte> data, DType type, Reduction reduction,
-             const Wait& wait);
+// Runs a schedule once.
+void execute(const Schedule& schedule, Channel& channel, std::span<std::byte> data, DType type,
+             Reduction reduction, const Wait& wait);
 
 }  // namespace rondo::collective

@@ -67,8 +67,8 @@ struct CollectiveRequest {
   // exchange their sizes through the engine, without waiting; that is a collective with a sequence number of
   // its own.
   bool exchanges_sizes = false;
-  // A plan moves the data, not the engine: the ranks only announce the call and compare.
-  bool by_plan = false;
+  // A schedule moves the data, not the engine: the ranks only announce the call and compare.
+  bool by_schedule = false;
   // The call of the library that contains the operation. Ranks with different calls disagree.
   CollectiveCall call = current_collective_call();
 

@@ -182,7 +182,7 @@ double collective_seconds(const Topology& topology, const std::string& algorithm
   if (!found.has(operation))
     throw UsageError(str("--algorithm: ", algorithm, " has no ", cost::name(collective)));
   // Closed form for 1 KiB per rank; bytes scale.
-  collective::PlanRequest request{.operation = operation, .world = topology.ranks};
+  collective::ScheduleRequest request{.operation = operation, .world = topology.ranks};
   request.bytes = {(1U << 10) * static_cast<std::uint64_t>(topology.ranks)};
   request.segment = {std::max<std::uint64_t>(
       4, static_cast<std::uint64_t>(static_cast<double>(KiB(256).count) *

@@ -19,8 +19,8 @@
 #include "rondo/base/error.h"
 #include "tests/backend/rank_order_sums.h"
 #include "tests/backend/request_calls.h"
-#include "tests/collective/plan_data.h"
-#include "tests/collective/plan_faults.h"
+#include "tests/collective/schedule_data.h"
+#include "tests/collective/schedule_faults.h"
 
 namespace rondo {
 namespace {
@@ -71,20 +71,20 @@ class LaunchedRanks : public ::testing::Test {
 std::unique_ptr<Context> LaunchedRanks::context_;
 
 TEST_F(LaunchedRanks, RunEveryAlgorithmOperationAndSize) {
-  const auto channel = connect("plans");
-  int plans = 0;
+  const auto channel = connect("schedules");
+  int schedules = 0;
   for (const Algorithm& algorithm : collective::algorithms()) {
     for (const OperationKind operation : algorithm.operations) {
       for (const std::size_t elements : {0, 5, 70001}) {
         ASSERT_EQ(collective::run_and_compare(*channel, algorithm.name, operation, DType::float32,
                                               Reduction::sum, elements, soon()),
                   "");
-        ++plans;
+        ++schedules;
       }
     }
   }
-  printf("rank %d of %d, %d on this host: %d plans are right\n", channel->rank(), channel->size(),
-         context().local_world_size(), plans);
+  printf("rank %d of %d, %d on this host: %d schedules are right\n", channel->rank(), channel->size(),
+         context().local_world_size(), schedules);
 }
 
 TEST_F(LaunchedRanks, RunEveryDType) {
@@ -192,7 +192,7 @@ TEST_F(LaunchedRanks, RefuseSplitsThatDoNotFit) {
 // Rank 2 in some algorithms, or in every exchange of all (`make faults`). The stopped rank continues after
 // all others have raised, for the next fault.
 std::vector<FaultCase> faults_to_stop_by() {
-  if (collective::all_faults()) return collective::every_exchange(collective::planned_operations(), {2});
+  if (collective::all_faults()) return collective::every_exchange(collective::scheduled_operations(), {2});
   std::vector<FaultCase> part;
   for (const FaultCase& what : collective::every_exchange({OperationKind::all_reduce}, {2})) {
     const bool chosen = what.algorithm == "ring" || what.algorithm == "hierarchical";
@@ -258,7 +258,7 @@ TEST_F(LaunchedRanks, AStoppedRankIsNamedByAllAtTheDeadline) {
 // For launchers that end a job themselves when one of its processes dies. RONDO_TEST_FAULT is the number of
 // the fault; without it the test prints the number of faults.
 TEST_F(LaunchedRanks, AKilledRankEndsTheJob) {
-  const std::vector<FaultCase> faults = collective::every_exchange(collective::planned_operations(), {2});
+  const std::vector<FaultCase> faults = collective::every_exchange(collective::scheduled_operations(), {2});
   const std::string chosen = variable("RONDO_TEST_FAULT");
   if (chosen.empty()) {
     printf("%zu faults to kill by\n", faults.size());

@@ -1,4 +1,4 @@
-// Plans over c10d point-to-point: "channel tcp" in the benchmarks.
+// Schedules over c10d point-to-point: "channel tcp" in the benchmarks.
 #include "rondo/backend/point_to_point.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/channel/shared_store.h"
-#include "tests/collective/plan_data.h"
-#include "tests/collective/plan_faults.h"
+#include "tests/collective/schedule_data.h"
+#include "tests/collective/schedule_faults.h"
 #include "tests/rank_threads.h"
 
 namespace rondo::point_to_point_channel_test {

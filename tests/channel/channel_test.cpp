@@ -1,4 +1,4 @@
-// Behaviour common to all channels. Ranks are threads here; tests/collective/plan_faults_test.cpp uses
+// Behaviour common to all channels. Ranks are threads here; tests/collective/schedule_faults_test.cpp uses
 // processes.
 #include "rondo/channel/channel.h"
 

@@ -19,7 +19,7 @@
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/reduction.h"
 #include "tests/channel/channels.h"
-#include "tests/collective/plan_data.h"
+#include "tests/collective/schedule_data.h"
 #include "tests/errors.h"
 
 namespace rondo::collective::executor_test {
@@ -156,12 +156,12 @@ TEST_P(ExecutorTest, AllRanksHaveTheSameBitsAndSomeAlgorithmsThoseOfTheRankOrder
   for (const Algorithm& algorithm : algorithms()) {
     std::vector<std::vector<std::byte>> results = inputs;
     run_ranks(GetParam(), kWorld, [&](Channel& channel) {
-      PlanRequest request;
+      ScheduleRequest request;
       request.world = kWorld;
       request.rank = channel.rank();
       request.bytes = {in_order.size()};
-      execute(make_plan(algorithm.name, request), channel, results[static_cast<std::size_t>(channel.rank())],
-              DType::float32, Reduction::sum, soon());
+      execute(make_schedule(algorithm.name, request), channel,
+              results[static_cast<std::size_t>(channel.rank())], DType::float32, Reduction::sum, soon());
     });
     for (const auto& result : results) EXPECT_TRUE(result == results[0]) << algorithm.name;
     const bool adds_in_rank_order = algorithm.name == "naive" || algorithm.name == "all_to_all" ||
@@ -173,7 +173,7 @@ TEST_P(ExecutorTest, AllRanksHaveTheSameBitsAndSomeAlgorithmsThoseOfTheRankOrder
 TEST_P(ExecutorTest, RanksThatRunDifferentCollectivesFindOut) {
   std::atomic<int> found = 0;
   run_ranks(GetParam(), 2, [&](Channel& channel) {
-    PlanRequest request;
+    ScheduleRequest request;
     request.world = 2;
     request.rank = channel.rank();
     request.bytes = {64};
@@ -181,7 +181,7 @@ TEST_P(ExecutorTest, RanksThatRunDifferentCollectivesFindOut) {
     // The same messages, but one side adds and the other takes the maximum.
     const Reduction reduction = channel.rank() == 0 ? Reduction::sum : Reduction::maximum;
     try {
-      execute(make_plan("ring", request), channel, data, DType::float32, reduction, soon());
+      execute(make_schedule("ring", request), channel, data, DType::float32, reduction, soon());
     } catch (const MismatchError&) {
       ++found;
     }
@@ -191,23 +191,25 @@ TEST_P(ExecutorTest, RanksThatRunDifferentCollectivesFindOut) {
 
 TEST(ExecutorUsage, WhatDoesNotFitIsNamed) {
   run_ranks("threads", 1, [](Channel& channel) {
-    PlanRequest request;
+    ScheduleRequest request;
     request.bytes = {64};
     std::vector<std::byte> data(64);
     const auto message = [](const std::function<void()>& body) {
       return testing::message_of<UsageError>(body);
     };
-    const Plan plan = make_plan("ring", request);
-    expect_facts(message([&] { Executor(plan, DType::float64, Reduction::sum); }),
+    const Schedule schedule = make_schedule("ring", request);
+    expect_facts(message([&] { Executor(schedule, DType::float64, Reduction::sum); }),
                  {"4 bytes", "float64", "8"});
-    expect_facts(message([&] { Executor(plan, DType::int32, Reduction::average); }), {"AVG", "int32"});
+    expect_facts(message([&] { Executor(schedule, DType::int32, Reduction::average); }), {"AVG", "int32"});
     expect_facts(message([&] {
-                   execute(plan, channel, std::span(data).first(32), DType::float32, Reduction::sum, soon());
+                   execute(schedule, channel, std::span(data).first(32), DType::float32, Reduction::sum,
+                           soon());
                  }),
                  {"64 bytes", "32"});
     request.world = 2;
     expect_facts(message([&] {
-                   execute(make_plan("ring", request), channel, data, DType::float32, Reduction::sum, soon());
+                   execute(make_schedule("ring", request), channel, data, DType::float32, Reduction::sum,
+                           soon());
                  }),
                  {"rank 0 of 2", "rank 0 of 1"});
   });

@@ -245,7 +245,7 @@ std::vector<std::vector<int>> arrival_orders(int world) {
 }
 
 // Returns the elements of the buffer with this rank's result.
-std::pair<std::size_t, std::size_t> result_of(const PlanRequest& request) {
+std::pair<std::size_t, std::size_t> result_of(const ScheduleRequest& request) {
   const std::size_t width = request.element_bytes;
   if (request.operation == OperationKind::reduce && request.rank != request.root) return {0, 0};
   if (request.operation != OperationKind::reduce_scatter) return {0, request.bytes.count / width};
@@ -253,9 +253,9 @@ std::pair<std::size_t, std::size_t> result_of(const PlanRequest& request) {
   return {part.offset / width, (part.offset + part.bytes) / width};
 }
 
-// Runs a plan on ranks that are threads, and compares each rank's result bit by bit with `model`.
-void check_plan(const std::string& algorithm, PlanRequest request, std::size_t elements, const Model& model,
-                const std::vector<int>& arrival, bool shared_memory) {
+// Runs a schedule on ranks that are threads, and compares each rank's result bit by bit with `model`.
+void check_schedule(const std::string& algorithm, ScheduleRequest request, std::size_t elements,
+                    const Model& model, const std::vector<int>& arrival, bool shared_memory) {
   const ThreadMesh mesh(request.world);
   MemoryStore store;
   Arrivals arrivals(arrival);
@@ -266,11 +266,11 @@ void check_plan(const std::string& algorithm, PlanRequest request, std::size_t e
       channel = std::make_unique<SharedMemoryChannel>(
           store, SharedMemoryChannel::Options{"order", rank, request.world, std::chrono::seconds(60)});
     }
-    PlanRequest own = request;
+    ScheduleRequest own = request;
     own.rank = rank;
     std::vector<float> data = contributions(rank, elements);
     arrivals.come(rank);
-    execute(make_plan(algorithm, own), *channel, std::as_writable_bytes(std::span(data)), DType::float32,
+    execute(make_schedule(algorithm, own), *channel, std::as_writable_bytes(std::span(data)), DType::float32,
             Reduction::sum, {Deadline::after(std::chrono::minutes(1)), nullptr});
     const auto [begin, end] = result_of(own);
     for (std::size_t i = begin; i < end; ++i) {
@@ -285,13 +285,14 @@ TEST(OrderOfAdditions, OfEveryAlgorithmIsTheDocumentedOne) {
   for (int world = kSmallestWorld; world <= kLargestWorld; ++world) {
     for (const Case& what : cases(world)) {
       for (const OperationKind operation : what.operations) {
-        PlanRequest request{.operation = operation, .world = world, .root = world / 2, .hosts = what.hosts};
+        ScheduleRequest request{
+            .operation = operation, .world = world, .root = world / 2, .hosts = what.hosts};
         for (const std::size_t elements : {5, 403}) {
-          check_plan(what.algorithm, request, elements, what.model, arrival_orders(world)[0], false);
+          check_schedule(what.algorithm, request, elements, what.model, arrival_orders(world)[0], false);
         }
         // Pieces and segments of other sizes, another order of arrival, another channel.
         request.segment = {100};
-        check_plan(what.algorithm, request, 403, what.model, arrival_orders(world)[1], true);
+        check_schedule(what.algorithm, request, 403, what.model, arrival_orders(world)[1], true);
       }
     }
   }
@@ -327,10 +328,10 @@ TEST(OrderOfAdditions, InRankOrderNeitherAlgorithmNorHostsNorPlaceInTheBufferMat
       for (const OperationKind operation : algorithm.operations) {
         if (!reduces(operation)) continue;
         for (const std::vector<int>& hosts : {std::vector<int>(), turns, uneven}) {
-          PlanRequest request{.operation = operation, .world = world, .root = world / 2, .hosts = hosts};
+          ScheduleRequest request{.operation = operation, .world = world, .root = world / 2, .hosts = hosts};
           request.in_rank_order = true;
           for (const std::size_t elements : {5, 403})
-            check_plan(algorithm.name, request, elements, by_rank, arrival_orders(world)[1], false);
+            check_schedule(algorithm.name, request, elements, by_rank, arrival_orders(world)[1], false);
           if (algorithm.name != "hierarchical") break;  // the others ignore hosts
         }
       }
@@ -364,11 +365,11 @@ TEST(OrderOfAdditions, InRankOrderAveragesHaveTheBitsOfTheEngine) {
     for (const Algorithm& algorithm : algorithms()) {
       const ThreadMesh mesh(kWorld);
       tests::run_rank_threads(kWorld, [&](int rank) {
-        PlanRequest request{
+        ScheduleRequest request{
             .rank = rank, .world = kWorld, .bytes = {bytes}, .element_bytes = element_bytes(type)};
         request.in_rank_order = true;
         std::vector<std::byte> data = inputs[static_cast<std::size_t>(rank)];
-        execute(make_plan(algorithm.name, request), *mesh.connect(rank), data, type, Reduction::average,
+        execute(make_schedule(algorithm.name, request), *mesh.connect(rank), data, type, Reduction::average,
                 {Deadline::after(std::chrono::minutes(1)), nullptr});
         EXPECT_TRUE(data == expected) << algorithm.name << " " << rondo::name(type);
       });

@@ -350,7 +350,7 @@ _TOOLS = "what the cases of every file go through"
 OTHER_READERS = {
     **dict.fromkeys(("apps/bench/checkpoint", "apps/bench/dev/loader", "apps/bench/dev/plan_worker", "apps/bench/dev/startup",
                      "apps/bench/dev/strategies", "apps/bench/harness/processes", "apps/bench/harness/rank", "apps/matmul/main", "apps/train/launch",
-                     "backend/engine/failure_record", "backend/rendezvous", "backend/native/planned_collectives",
+                     "backend/engine/failure_record", "backend/rendezvous", "backend/native/scheduled_collectives",
                      "device/device_choice", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
     **dict.fromkeys(("apps/doctor/machine_checks", "channel/shared_memory", "launch/host_resources", "launch/network"), _SYSTEM),
     **dict.fromkeys(("base/json_strict", "base/file_access"), _TOOLS),

@@ -9,7 +9,8 @@
 #include "rondo/backend/group.h"
 #include "rondo/channel/thread_channel.h"
 
-// The parts of `rondo bench collectives`: settings, measurement, rows, the chooser's choices, printed plans.
+// The parts of `rondo bench collectives`: settings, measurement, rows, the chooser's choices, printed
+// schedules.
 namespace rondo::bench {
 
 // The length of a measurement.
@@ -33,10 +34,10 @@ struct CollectivesSettings {
   bool peers = false;
   bool table = true;
   Effort effort;
-  // Plans to run beside the engine, each over each channel.
+  // Schedules to run beside the engine, each over each channel.
   std::vector<std::string> algorithms;
   std::vector<std::string> channels;
-  int hosts = 1;  // number of hosts that plans are made for
+  int hosts = 1;  // number of hosts that schedules are made for
   bool tune = false;
   bool check_chooser = false;  // measure again after tuning
   bool deterministic = false;
@@ -95,8 +96,8 @@ std::string table_footing(const std::vector<Row>& same_case);
 // ones. With --check-chooser measures the rows again first, independently of the choices.
 void choose(Json& rows, const CollectivesSettings& settings);
 
-// A plan to print.
-struct PlanChoice {
+// A schedule to print.
+struct ScheduleChoice {
   std::string algorithm;
   std::string operation = "all_reduce";
   int ranks = 4;
@@ -113,8 +114,8 @@ struct PlanChoice {
 std::vector<int> spread_over_hosts(int ranks, int hosts);
 
 // Return the steps of all ranks as a text table, and under the keys of docs/cli.md. Throw UsageError for an
-// impossible plan.
-std::string explain_as_text(const PlanChoice& choice);
-Json explain_as_json(const PlanChoice& choice);
+// impossible schedule.
+std::string explain_as_text(const ScheduleChoice& choice);
+Json explain_as_json(const ScheduleChoice& choice);
 
 }  // namespace rondo::bench

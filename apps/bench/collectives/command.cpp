@@ -1,4 +1,4 @@
-// `rondo bench collectives`: the time of collectives, compared with peers; printed plans; the chooser's
+// `rondo bench collectives`: the time of collectives, compared with peers; printed schedules; the chooser's
 // tuning.
 #include <iostream>
 
@@ -121,15 +121,15 @@ std::vector<std::string> given_options(const CLI::App& app) {
   return words;
 }
 
-// Returns a plan instead of measurements; prints it as a table, and writes a page with the command line in
-// its header.
-Json explain(const PlanChoice& choice, bool prints, const std::string& page,
+// Returns a schedule instead of measurements; prints it as a table, and writes a page with the command line
+// in its header.
+Json explain(const ScheduleChoice& choice, bool prints, const std::string& page,
              const std::vector<std::string>& arguments) {
   if (prints) std::cout << explain_as_text(choice);
   Json document = explain_as_json(choice);
   if (page.empty()) return document;
   write_output(page, make_page({{"title", str(choice.algorithm, " ", choice.operation)},
-                                {"plan", document},
+                                {"schedule", document},
                                 {"made_by", to_json(make_provenance("rondo bench", arguments))}}));
   return document;
 }
@@ -147,24 +147,24 @@ struct CollectivesFlags {
   std::string page;
   std::string rate = "1gbit";
   std::string hierarchical;  // the engine's options
-  PlanChoice plan;
+  ScheduleChoice schedule;
   CollectivesSettings settings;
 
   bool has(const char* flag) const { return app->get_option(flag)->count() > 0; }
 };
 
-Json explain_plan(CollectivesFlags& flags, bool prints) {
+Json explain_schedule(CollectivesFlags& flags, bool prints) {
   const CollectivesSettings& settings = flags.settings;
-  PlanChoice& plan = flags.plan;
-  plan.operation = flags.operations;
-  plan.ranks = settings.ranks.front();
-  plan.hosts = settings.hosts;
-  plan.bytes = flags.has("--sizes") ? parse_sizes(flags.sizes).front()
-                                    : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
-  plan.dtype = flags.dtype;
-  plan.in_rank_order = settings.deterministic;
-  plan.element_bytes = c10::elementSize(settings.dtype);
-  return explain(plan, prints, flags.page, given_options(*flags.app));
+  ScheduleChoice& schedule = flags.schedule;
+  schedule.operation = flags.operations;
+  schedule.ranks = settings.ranks.front();
+  schedule.hosts = settings.hosts;
+  schedule.bytes = flags.has("--sizes") ? parse_sizes(flags.sizes).front()
+                                        : KiB(16 * static_cast<std::uint64_t>(schedule.ranks));
+  schedule.dtype = flags.dtype;
+  schedule.in_rank_order = settings.deterministic;
+  schedule.element_bytes = c10::elementSize(settings.dtype);
+  return explain(schedule, prints, flags.page, given_options(*flags.app));
 }
 
 Json run_collectives(CollectivesFlags& flags, bool prints) {
@@ -173,7 +173,7 @@ Json run_collectives(CollectivesFlags& flags, bool prints) {
   settings.ranks = parse_ranks(flags.ranks);
   settings.dtype = parse_float_dtype(flags.dtype, "--dtype:");
   for (const int ranks : settings.ranks) spread_over_hosts(ranks, settings.hosts);
-  if (!flags.plan.algorithm.empty()) return explain_plan(flags, prints);
+  if (!flags.schedule.algorithm.empty()) return explain_schedule(flags, prints);
   settings.tune |= settings.check_chooser;
   if (settings.tune) {
     // Enough for the chooser, within a minute on two ranks.
@@ -221,10 +221,10 @@ void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
                "Write the data before each operation; four sets of buffers in rotation");
   app.add_flag("--peers", settings.peers, "Measure Gloo, and Open MPI when installed, in the same run");
   app.add_option("--algorithm", flags.algorithms,
-                 "Also run these plans, or all: " + join(collective::algorithm_names(), ", "));
-  app.add_option("--channel", flags.channels, "What plans run over: threads, shm, tcp");
+                 "Also run these schedules, or all: " + join(collective::algorithm_names(), ", "));
+  app.add_option("--channel", flags.channels, "What schedules run over: threads, shm, tcp");
   app.add_option("--hosts", settings.hosts,
-                 "Hosts that plans are made for (--explain, --algorithm); without them 2: all_reduce of "
+                 "Hosts that schedules are made for (--explain, --algorithm); without them 2: all_reduce of "
                  "float32 between two hosts emulated on this machine (needs root)")
       ->check(between(1, 64));
   app.add_flag("--deterministic", settings.deterministic,
@@ -237,10 +237,11 @@ void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
       "--check-chooser", settings.check_chooser,
       "As --tune, then measure everything again: how far are the picks from the best of the new figures?");
   CLI::Option* explained =
-      app.add_option("--explain", flags.plan.algorithm,
+      app.add_option("--explain", flags.schedule.algorithm,
                      "Show the steps of an algorithm on one number of ranks, instead of measuring");
-  app.add_option("--root", flags.plan.root, "With --explain: root of broadcast and reduce")->needs(explained);
-  app.add_option("--rows", flags.plan.rows,
+  app.add_option("--root", flags.schedule.root, "With --explain: root of broadcast and reduce")
+      ->needs(explained);
+  app.add_option("--rows", flags.schedule.rows,
                  "With --explain torus_2d: rows of the grid; 0: as square as can be")
       ->needs(explained);
   app.add_option("--html", flags.page, "With --explain: write a page that draws the steps")->needs(explained);

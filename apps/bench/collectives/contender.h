@@ -133,12 +133,13 @@ std::unique_ptr<Contender> make_exercise_contender(Labels labels, std::function<
 std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend,
                                                   Memory memory);
 
-// Returns an algorithm that runs as a plan over a channel, in ordinary memory. It works in place, except
+// Returns an algorithm that runs as a schedule over a channel, in ordinary memory. It works in place, except
 // reduce_scatter and all_gather, which have separate buffers as in c10d. `hosts` and `in_rank_order`: see
-// PlanRequest.
-std::unique_ptr<Contender> make_plan_contender(const std::string& algorithm, const std::string& channel_name,
-                                               std::shared_ptr<Channel> channel, std::vector<int> hosts,
-                                               bool in_rank_order);
+// ScheduleRequest.
+std::unique_ptr<Contender> make_schedule_contender(const std::string& algorithm,
+                                                   const std::string& channel_name,
+                                                   std::shared_ptr<Channel> channel, std::vector<int> hosts,
+                                                   bool in_rank_order);
 
 // Returns the reason why Open MPI is not available (no mpirun, or built without mpicc) with the remedy; empty
 // if it is.

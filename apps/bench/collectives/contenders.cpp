@@ -123,10 +123,10 @@ bool has_operation(const std::string& algorithm, const Case& what) {
                      [&](OperationKind operation) { return what.operation == name(operation); });
 }
 
-class PlanExercise {
+class ScheduleExercise {
  public:
-  PlanExercise(const std::string& algorithm, const std::shared_ptr<Channel>& channel,
-               const std::vector<int>& hosts, bool in_rank_order, const Case& what)
+  ScheduleExercise(const std::string& algorithm, const std::shared_ptr<Channel>& channel,
+                   const std::vector<int>& hosts, bool in_rank_order, const Case& what)
       : channel_(channel) {
     const std::size_t element = c10::elementSize(what.dtype);
     request_.operation = collective::find_operation(what.operation);
@@ -144,7 +144,7 @@ class PlanExercise {
       input_ = make_buffer(own_part(buffer_, request_.rank).numel(), what.dtype, Memory::ordinary);
     if (scatters)
       output_ = make_buffer(own_part(buffer_, request_.rank).numel(), what.dtype, Memory::ordinary);
-    executor_ = std::make_unique<collective::Executor>(collective::make_plan(algorithm, request_),
+    executor_ = std::make_unique<collective::Executor>(collective::make_schedule(algorithm, request_),
                                                        dtype_of(what.dtype), Reduction::sum);
   }
 
@@ -200,7 +200,7 @@ class PlanExercise {
   }
 
   std::shared_ptr<Channel> channel_;
-  collective::PlanRequest request_;
+  collective::ScheduleRequest request_;
   at::Tensor buffer_;
   at::Tensor input_;   // undefined if the operation works in place
   at::Tensor output_;  // undefined if the operation works in place
@@ -209,16 +209,17 @@ class PlanExercise {
 
 }  // namespace
 
-std::unique_ptr<Contender> make_plan_contender(const std::string& algorithm, const std::string& channel_name,
-                                               std::shared_ptr<Channel> channel, std::vector<int> hosts,
-                                               bool in_rank_order) {
+std::unique_ptr<Contender> make_schedule_contender(const std::string& algorithm,
+                                                   const std::string& channel_name,
+                                                   std::shared_ptr<Channel> channel, std::vector<int> hosts,
+                                                   bool in_rank_order) {
   const auto can = [algorithm](const Case& what) { return has_operation(algorithm, what); };
   const auto make = [=](const Case& what) {
-    const auto plan = std::make_shared<PlanExercise>(algorithm, channel, hosts, in_rank_order, what);
+    const auto schedule = std::make_shared<ScheduleExercise>(algorithm, channel, hosts, in_rank_order, what);
     Exercise exercise;
-    exercise.run = [plan] { plan->run(); };
-    exercise.write = [plan] { plan->write(); };
-    exercise.correct = [plan] { return plan->correct(); };
+    exercise.run = [schedule] { schedule->run(); };
+    exercise.write = [schedule] { schedule->write(); };
+    exercise.correct = [schedule] { return schedule->correct(); };
     return exercise;
   };
   return make_exercise_contender({"rondo", algorithm, channel_name, false}, can, make);
@@ -245,8 +246,8 @@ std::shared_ptr<Channel> make_channel(const std::string& name, const Group& worl
     return std::make_shared<SharedMemoryChannel>(
         *store, SharedMemoryChannel::Options{"bench", world.rank(), world.size(), timeout});
   }
-  return std::make_shared<PointToPointChannel>(make_peer_engine("gloo", world, "plans"), store, "bench-tcp",
-                                               timeout);
+  return std::make_shared<PointToPointChannel>(make_peer_engine("gloo", world, "schedules"), store,
+                                               "bench-tcp", timeout);
 }
 
 // Returns the chooser's candidates as a user of the group gets them: the engine, and every algorithm with the
@@ -292,7 +293,7 @@ std::vector<std::unique_ptr<Contender>> make_contenders(const CollectivesSetting
     if (settings.algorithms.empty() || (name == "threads") != (mesh != nullptr)) continue;
     const std::shared_ptr<Channel> channel = make_channel(name, world, mesh);
     for (const std::string& algorithm : settings.algorithms) {
-      contenders.push_back(make_plan_contender(
+      contenders.push_back(make_schedule_contender(
           algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts), settings.deterministic));
     }
   }

@@ -3,18 +3,18 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/plan.h"
+#include "rondo/collective/schedule.h"
 
 namespace rondo::bench {
 namespace {
 
 using collective::Cost;
-using collective::Plan;
 using collective::Range;
+using collective::Schedule;
 using collective::Step;
 
-collective::PlanRequest request_of(const PlanChoice& choice) {
-  collective::PlanRequest request;
+collective::ScheduleRequest request_of(const ScheduleChoice& choice) {
+  collective::ScheduleRequest request;
   request.operation = collective::find_operation(choice.operation);
   request.world = choice.ranks;
   request.root = choice.root;
@@ -59,32 +59,32 @@ std::vector<int> spread_over_hosts(int ranks, int hosts) {
   return host_of;
 }
 
-std::string explain_as_text(const PlanChoice& choice) {
+std::string explain_as_text(const ScheduleChoice& choice) {
   const auto& algorithm = collective::find_algorithm(choice.algorithm);
   return str(algorithm.name, ": ", algorithm.summary, "\n\n",
-             collective::plan_table(collective::make_plans(choice.algorithm, request_of(choice))));
+             collective::schedule_table(collective::make_schedules(choice.algorithm, request_of(choice))));
 }
 
-Json explain_as_json(const PlanChoice& choice) {
-  collective::PlanRequest request = request_of(choice);
+Json explain_as_json(const ScheduleChoice& choice) {
+  collective::ScheduleRequest request = request_of(choice);
   const auto& algorithm = collective::find_algorithm(choice.algorithm);
-  const std::vector<Plan> plans = collective::make_plans(choice.algorithm, request);
+  const std::vector<Schedule> schedules = collective::make_schedules(choice.algorithm, request);
   Json json = {
       {"operation", choice.operation}, {"algorithm", algorithm.name},  {"summary", algorithm.summary},
       {"ranks", choice.ranks},         {"hosts", choice.hosts},        {"root", choice.root},
-      {"dtype", choice.dtype},         {"bytes", request.bytes.count}, {"rounds", plans.front().rounds},
+      {"dtype", choice.dtype},         {"bytes", request.bytes.count}, {"rounds", schedules.front().rounds},
       {"costs", Json::array()},        {"steps", Json::array()}};
-  for (const Plan& plan : plans) {
-    request.rank = plan.rank;
-    Json cost = {{"rank", plan.rank}};
-    cost.update(to_json(collective::count_cost(plan)));
+  for (const Schedule& schedule : schedules) {
+    request.rank = schedule.rank;
+    Json cost = {{"rank", schedule.rank}};
+    cost.update(to_json(collective::count_cost(schedule)));
     cost["closed_form"] = to_json(collective::closed_form_cost(choice.algorithm, request));
     json["costs"].push_back(cost);
   }
-  for (int round = 0; round < plans.front().rounds; ++round) {
-    for (const Plan& plan : plans) {
-      for (const Step& step : plan.steps) {
-        if (step.round == round) json["steps"].push_back(to_json(step, plan.rank));
+  for (int round = 0; round < schedules.front().rounds; ++round) {
+    for (const Schedule& schedule : schedules) {
+      for (const Step& step : schedule.steps) {
+        if (step.round == round) json["steps"].push_back(to_json(step, schedule.rank));
       }
     }
   }

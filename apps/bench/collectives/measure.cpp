@@ -129,7 +129,7 @@ Json run_processes(const CollectivesSettings& settings, int ranks) {
   });
 }
 
-// Runs ranks as threads of this process, for plans over the channel between threads.
+// Runs ranks as threads of this process, for schedules over the channel between threads.
 Json run_threads(const CollectivesSettings& settings, int ranks) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const ThreadMesh mesh(ranks);

@@ -67,7 +67,7 @@ Json to_json(const Row& row, const std::vector<Row>& same_case) {
       {"algbw_gbps", algorithm_bandwidth(row)},
       {"busbw_gbps", algorithm_bandwidth(row) * bus_factor(row.what.operation, row.ranks)},
       {"correct", row.correct},
-      // Plans were requested by name; all others choose their algorithm themselves.
+      // Schedules were requested by name; all others choose their algorithm themselves.
       {"chosen", row.labels.algorithm == "auto"},
       {"samples", row.timing.samples},
       {"longest_gap_us", row.gaps.longest_us},

@@ -16,9 +16,9 @@ namespace {
 // Returns true for rows that compete: with registered memory and the shortest call, as for tensors of
 // libtorch's allocator.
 bool competes(const Json& row) {
-  const auto& planned = collective::planned_operations();
+  const auto& scheduled = collective::scheduled_operations();
   const auto is_operation = [&](OperationKind kind) { return row.at("operation") == name(kind); };
-  if (std::none_of(planned.begin(), planned.end(), is_operation)) return false;
+  if (std::none_of(scheduled.begin(), scheduled.end(), is_operation)) return false;
   if (row.at("system") != "rondo" || row.at("channel") != "shm" || row.at("codec") != "none") return false;
   if (!row.at("correct").get<bool>()) return false;
   if (row.at("algorithm") != "auto") return true;
@@ -66,8 +66,8 @@ collective::Choice choice_for(const Cell& cell, const collective::Chooser& choos
   return chooser.choose(collective::find_operation(operation), ranks, bytes);
 }
 
-// Returns the measurements for the chooser, from rows of the JSON: rondo's engine and its plans, over shared
-// memory.
+// Returns the measurements for the chooser, from rows of the JSON: rondo's engine and its schedules, over
+// shared memory.
 collective::Tuning tuning_from(const Json& rows) {
   collective::Tuning tuning{machine_name(), {}};
   for (const auto& [cell, competitors] : cells_of(rows)) {

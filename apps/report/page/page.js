@@ -118,9 +118,9 @@ function fillRun() {
   fillNotes();
 }
 
-// The page of a plan instead of a run.
+// The page of a schedule instead of a run.
 function fillPlan(plan) {
-  document.querySelector(".brand span").textContent = "collective plan";
+  document.querySelector(".brand span").textContent = "collective schedule";
   if (run.made_by) showOrigin([run.made_by]);
   document.getElementById("title").textContent = run.title;
   document.getElementById("subtitle").textContent =
@@ -139,7 +139,7 @@ function fillFooter() {
 }
 
 Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-if (run.plan) fillPlan(run.plan);
+if (run.schedule) fillPlan(run.schedule);
 else if (run.comparison) fillComparison(run.comparison);
 else if (run.planner) fillPlanner(run.planner);
 else fillRun();

@@ -1,7 +1,7 @@
 #include "rondo/backend/hierarchical/transfers.h"
 
 #include "rondo/backend/hierarchical/transports.h"
-#include "rondo/collective/plan.h"
+#include "rondo/collective/schedule.h"
 
 namespace rondo::hierarchical {
 namespace {

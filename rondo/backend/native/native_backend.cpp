@@ -38,16 +38,16 @@ NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
       staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
-  planned_ = PlannedCollectives::make(view, engine_, deterministic);
+  scheduled_ = ScheduledCollectives::make(view, engine_, deterministic);
   // The rank that keeps the store may end as soon as its constructor has returned.
   engine_->finish_rendezvous();
 }
 
-// Plans may add in another order unless the group is deterministic.
+// Schedules may add in another order unless the group is deterministic.
 EngineTraits NativeBackend::traits() const {
   EngineTraits traits = kNativeTraits;
   traits.parameters_in_place = registers_allocations();
-  traits.deterministic = planned_ == nullptr || planned_->adds_in_rank_order();
+  traits.deterministic = scheduled_ == nullptr || scheduled_->adds_in_rank_order();
   return traits;
 }
 
@@ -64,7 +64,7 @@ void* NativeBackend::published(int rank, std::uint64_t place) {
 
 void NativeBackend::close() {
   const std::string reason = str("group '", engine_->options().group_name, "' was shut down");
-  if (planned_ != nullptr) planned_->close(reason);
+  if (scheduled_ != nullptr) scheduled_->close(reason);
   engine_->close(reason);
 }
 
@@ -76,12 +76,12 @@ std::exception_ptr NativeBackend::cause_of(const std::exception_ptr& error) noex
 void NativeBackend::abort() {
   constexpr const char* kReason = "the group was aborted by its caller";
   engine_->abort(kReason);
-  if (planned_ != nullptr) planned_->abort(kReason);
+  if (scheduled_ != nullptr) scheduled_->abort(kReason);
 }
 
 void NativeBackend::fail(const std::exception_ptr& error) {
   engine_->abort(error);
-  if (planned_ != nullptr) planned_->abort(describe_failure(error, getRank()).text);
+  if (scheduled_ != nullptr) scheduled_->abort(describe_failure(error, getRank()).text);
 }
 
 c10::intrusive_ptr<c10d::Backend> NativeBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -116,25 +116,25 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
   request.input.base = request.output.base = buffer.bytes();
   const Duration limit = timeout();
-  if (planned_ == nullptr || !planned_->run(request, Deadline::after(limit))) {
+  if (scheduled_ == nullptr || !scheduled_->run(request, Deadline::after(limit))) {
     engine_->run(std::move(request), limit, buffer);
   }
   buffer.copy_back();
 }
 
-// If the caller waits, runs a plan to its end. The Work reports an error of an operation's first step.
+// If the caller waits, runs a schedule to its end. The Work reports an error of an operation's first step.
 NativeBackend::Work NativeBackend::start(RequestCall&& call, Duration limit, bool caller_waits) {
   NativeWork::Pending pending;
   pending.operation = std::make_shared<NativeOperation>(std::move(call.memory));
   pending.timeout = limit;
   const Deadline deadline = Deadline::after(limit);
   std::optional<std::uint64_t> number;
-  if (planned_ != nullptr && call.regular)
-    number = planned_->start(call.request, pending.operation, deadline, caller_waits);
+  if (scheduled_ != nullptr && call.regular)
+    number = scheduled_->start(call.request, pending.operation, deadline, caller_waits);
   if (number) {
-    pending.plans = planned_;
-    pending.planned = *number;
-    if (caller_waits) planned_->wait(*number, Deadline::never());
+    pending.schedules = scheduled_;
+    pending.scheduled = *number;
+    if (caller_waits) scheduled_->wait(*number, Deadline::never());
   } else {
     try {
       pending.sequence = engine_->start(std::move(call.request), pending.operation, deadline);

@@ -8,7 +8,7 @@
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/memory/registered_memory.h"
-#include "rondo/backend/native/planned_collectives.h"
+#include "rondo/backend/native/scheduled_collectives.h"
 #include "rondo/backend/requests/request_backend.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "rondo/memory/tracker.h"
@@ -29,12 +29,12 @@ inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false
 // engine's helper thread while the rank is elsewhere, so that they end even if the Work is dropped. Until
 // then the engine keeps the tensors; the backend's destructor waits a few seconds for operations in flight
 // (Engine::close). Futures complete, and run their callbacks, on the thread that completes the operation. The
-// same holds for collectives that RONDO_ALGORITHM or a measured table assigns to a plan (PlannedCollectives),
-// except that a call without asyncOp returns at their end. Reductions add in rank order on every rank. Errors
-// are those of shared_memory::Engine; the first one is final.
+// same holds for collectives that RONDO_ALGORITHM or a measured table assigns to a schedule
+// (ScheduledCollectives), except that a call without asyncOp returns at their end. Reductions add in rank
+// order on every rank. Errors are those of shared_memory::Engine; the first one is final.
 class NativeBackend final : public RequestBackend, public FailingEngine {
  public:
-  // With `deterministic`, plans (RONDO_ALGORITHM) add in rank order too.
+  // With `deterministic`, schedules (RONDO_ALGORITHM) add in rank order too.
   NativeBackend(const c10::intrusive_ptr<c10d::Store>& store, const shared_memory::GroupOptions& options,
                 bool deterministic = false);
 
@@ -79,9 +79,9 @@ class NativeBackend final : public RequestBackend, public FailingEngine {
 
   const bool deterministic_;
   std::shared_ptr<shared_memory::Engine> engine_;
-  std::shared_ptr<PlannedCollectives> planned_;  // null: the engine runs every collective
-  MemoryCharge staging_;                         // this rank's segment, which the engine owns
-  std::mutex kept_mutex_;                        // protects kept_
+  std::shared_ptr<ScheduledCollectives> scheduled_;  // null: the engine runs every collective
+  MemoryCharge staging_;                             // this rank's segment, which the engine owns
+  std::mutex kept_mutex_;                            // protects kept_
   std::vector<at::Tensor> kept_;
 };
 

@@ -115,9 +115,9 @@ bool NativeWork::isSuccess() const { return pending_.operation->over() && !pendi
 
 bool NativeWork::wait(std::chrono::milliseconds timeout) {
   NativeOperation& operation = *pending_.operation;
-  if (pending_.plans != nullptr) {
+  if (pending_.schedules != nullptr) {
     const bool own = timeout == kNoTimeout;  // the timeout given at the start
-    pending_.plans->wait(pending_.planned, own ? Deadline::never() : Deadline::after(timeout));
+    pending_.schedules->wait(pending_.scheduled, own ? Deadline::never() : Deadline::after(timeout));
   } else if (!operation.over()) {
     const Duration limit = timeout == kNoTimeout ? pending_.timeout : bounded_duration(timeout);
     const Wait limits{Deadline::after(limit), nullptr};
@@ -140,7 +140,7 @@ bool NativeWork::wait(std::chrono::milliseconds timeout) {
 void NativeWork::abort() {
   constexpr const char* kReason = "the operation was aborted by its caller";
   engine_->abort(kReason);
-  if (pending_.plans != nullptr) pending_.plans->abort(kReason);
+  if (pending_.schedules != nullptr) pending_.schedules->abort(kReason);
 }
 
 int NativeWork::sourceRank() const {

@@ -11,7 +11,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "rondo/backend/native/planned_collectives.h"
+#include "rondo/backend/native/scheduled_collectives.h"
 #include "rondo/backend/requests/request_call.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "rondo/collective/shared_memory/owner.h"
@@ -66,13 +66,13 @@ class NativeOperation final : public shared_memory::OperationOwner {
 // time: the engine keeps the operation and ends it.
 class NativeWork final : public c10d::Work {
  public:
-  // The operation to wait for: the sequence number of a collective, its number among those that `plans` runs,
-  // or a message. None of them is set if the operation ended at once.
+  // The operation to wait for: the sequence number of a collective, its number among those that `schedules`
+  // runs, or a message. None of them is set if the operation ended at once.
   struct Pending {
     std::shared_ptr<NativeOperation> operation;
     std::optional<std::uint64_t> sequence = {};
-    std::shared_ptr<PlannedCollectives> plans = {};
-    std::uint64_t planned = 0;
+    std::shared_ptr<ScheduledCollectives> schedules = {};
+    std::uint64_t scheduled = 0;
     std::shared_ptr<shared_memory::Message> message = {};
     Duration timeout{};
   };

@@ -6,8 +6,8 @@
 namespace rondo::collective {
 namespace {
 
-Plan plan_all_to_all(const PlanRequest& request) {
-  PlanBuilder builder(request, "all_to_all");
+Schedule schedule_all_to_all(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "all_to_all");
   const PieceOf part = [&](int rank) { return part_of(request, rank); };
   int rounds = 2;
   switch (request.operation) {
@@ -39,7 +39,7 @@ Plan plan_all_to_all(const PlanRequest& request) {
   return builder.finish(request.world == 1 ? 0 : rounds);
 }
 
-Cost cost_of_all_to_all(const PlanRequest& request) {
+Cost cost_of_all_to_all(const ScheduleRequest& request) {
   const auto others = static_cast<std::uint64_t>(request.world - 1);
   const std::uint64_t part = request.bytes.count / static_cast<std::uint64_t>(request.world);
   if (others == 0) return {};
@@ -66,7 +66,7 @@ Algorithm all_to_all() {
           "every rank adds one part that all send it, and sends the sum to all",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_all_to_all,
+          schedule_all_to_all,
           cost_of_all_to_all,
           /*adds_in_rank_order=*/true};
 }

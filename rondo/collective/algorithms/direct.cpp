@@ -7,8 +7,8 @@
 namespace rondo::collective {
 namespace {
 
-Plan plan_direct(const PlanRequest& request) {
-  PlanBuilder builder(request, "direct");
+Schedule schedule_direct(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "direct");
   const PieceOf part = [&](int rank) { return part_of(request, rank); };
   switch (request.operation) {
     case OperationKind::all_reduce:
@@ -27,7 +27,7 @@ Plan plan_direct(const PlanRequest& request) {
   return builder.finish(request.world == 1 ? 0 : 1);
 }
 
-Cost cost_of_direct(const PlanRequest& request) {
+Cost cost_of_direct(const ScheduleRequest& request) {
   const auto others = static_cast<std::uint64_t>(request.world - 1);
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t part = all / static_cast<std::uint64_t>(request.world);
@@ -51,7 +51,7 @@ Algorithm direct() {
           "every rank reads every buffer and adds on its own",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_direct,
+          schedule_direct,
           cost_of_direct,
           /*adds_in_rank_order=*/true};
 }

@@ -37,12 +37,12 @@ Tree tree_of(int which, int world, int root) {
   return make_tree(std::move(parents));
 }
 
-int root_of(const PlanRequest& request) {
+int root_of(const ScheduleRequest& request) {
   return request.operation == OperationKind::all_reduce ? 0 : request.root;
 }
 
-Plan plan_double_binary_tree(const PlanRequest& request) {
-  PlanBuilder builder(request, "double_binary_tree");
+Schedule schedule_double_binary_tree(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "double_binary_tree");
   int rounds = 0;
   for (int which = 0; which < 2; ++which) {
     const Tree tree = tree_of(which, request.world, root_of(request));
@@ -66,7 +66,7 @@ Plan plan_double_binary_tree(const PlanRequest& request) {
   return builder.finish(rounds);
 }
 
-Cost cost_of_double_binary_tree(const PlanRequest& request) {
+Cost cost_of_double_binary_tree(const ScheduleRequest& request) {
   if (request.world == 1) return {};
   const int others = request.world - 1;
   const int root = root_of(request);
@@ -98,7 +98,7 @@ Algorithm double_binary_tree() {
   return {"double_binary_tree",
           "two pipelined binary trees carry half of the data each",
           {OperationKind::all_reduce, OperationKind::broadcast, OperationKind::reduce},
-          plan_double_binary_tree,
+          schedule_double_binary_tree,
           cost_of_double_binary_tree};
 }
 

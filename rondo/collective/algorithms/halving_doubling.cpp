@@ -15,7 +15,7 @@ namespace {
 // these are the even ones, which also represent the odd rank after them.
 class Core {
  public:
-  Core(const PlanRequest& request, int root)
+  Core(const ScheduleRequest& request, int root)
       : world_(request.world), root_(root), levels_(log2_floor(request.world)) {
     size_ = 1 << levels_;
     pairs_ = world_ - size_;
@@ -53,7 +53,7 @@ class Core {
 using BlocksOf = std::function<Range(int begin, int end)>;
 
 // Reduces; ends with the sum of its own block on every core rank.
-void halve(PlanBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
+void halve(ScheduleBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
   if (core.folded()) return;
   for (int distance = core.size() / 2; distance > 0; distance /= 2, ++round) {
     const int mine = core.index() / distance * distance;
@@ -65,7 +65,7 @@ void halve(PlanBuilder& builder, int round, const Core& core, const BlocksOf& bl
 }
 
 // Gathers; starts with its own block on every core rank, and ends with all data.
-void double_up(PlanBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
+void double_up(ScheduleBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
   if (core.folded()) return;
   for (int distance = 1; distance < core.size(); distance *= 2, ++round) {
     const int mine = core.index() / distance * distance;
@@ -77,7 +77,7 @@ void double_up(PlanBuilder& builder, int round, const Core& core, const BlocksOf
 }
 
 // Scatters from core rank 0 a block to every core rank; half of the rest goes to the middle of the range.
-void scatter(PlanBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
+void scatter(ScheduleBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
   if (core.folded()) return;
   for (int distance = core.size() / 2; distance > 0; distance /= 2, ++round) {
     const int other = core.index() ^ distance;
@@ -88,7 +88,7 @@ void scatter(PlanBuilder& builder, int round, const Core& core, const BlocksOf& 
   }
 }
 
-void gather(PlanBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
+void gather(ScheduleBuilder& builder, int round, const Core& core, const BlocksOf& blocks) {
   if (core.folded()) return;
   for (int distance = 1; distance < core.size(); distance *= 2, ++round) {
     const int other = core.index() ^ distance;
@@ -100,7 +100,7 @@ void gather(PlanBuilder& builder, int round, const Core& core, const BlocksOf& b
 }
 
 // Sends the folded rank's data to its partner; unfold() returns `range` to it.
-void fold(PlanBuilder& builder, int round, const Core& core) {
+void fold(ScheduleBuilder& builder, int round, const Core& core) {
   if (!core.paired()) return;
   if (core.folded())
     builder.send(round, core.partner(), builder.data());
@@ -108,7 +108,7 @@ void fold(PlanBuilder& builder, int round, const Core& core) {
     builder.recv_reduce(round, core.partner(), builder.data());
 }
 
-void unfold(PlanBuilder& builder, int round, const Core& core, const Range& range) {
+void unfold(ScheduleBuilder& builder, int round, const Core& core, const Range& range) {
   if (!core.paired()) return;
   if (core.folded())
     builder.recv(round, core.partner(), range);
@@ -116,8 +116,8 @@ void unfold(PlanBuilder& builder, int round, const Core& core, const Range& rang
     builder.send(round, core.partner(), range);
 }
 
-Plan plan_halving_doubling(const PlanRequest& request) {
-  PlanBuilder builder(request, "halving_doubling");
+Schedule schedule_halving_doubling(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "halving_doubling");
   const Core core(request, is_rooted(request) ? request.root : 0);
   const BlocksOf even = [&](int begin, int end) { return builder.pieces(core.size(), begin, end); };
   // If parts belong to ranks, a core rank owns those of all ranks that it represents.
@@ -159,7 +159,7 @@ Plan plan_halving_doubling(const PlanRequest& request) {
   }
 }
 
-Cost cost_of_halving_doubling(const PlanRequest& request) {
+Cost cost_of_halving_doubling(const ScheduleRequest& request) {
   const Core core(request, is_rooted(request) ? request.root : 0);
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t part = all / static_cast<std::uint64_t>(request.world);
@@ -217,7 +217,7 @@ Algorithm halving_doubling() {
           "partners exchange halves, quarters, ..., then gather back",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_halving_doubling,
+          schedule_halving_doubling,
           cost_of_halving_doubling};
 }
 

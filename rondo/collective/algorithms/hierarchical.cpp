@@ -16,7 +16,7 @@ namespace {
 // every host has a rank on every rail, the holder, which exchanges the rail's data.
 class Hosts {
  public:
-  explicit Hosts(const PlanRequest& request) {
+  explicit Hosts(const ScheduleRequest& request) {
     std::map<int, int> number_of;
     for (int rank = 0; rank < request.world; ++rank) {
       const int label = request.hosts.empty() ? 0 : request.hosts[static_cast<std::size_t>(rank)];
@@ -56,7 +56,7 @@ class Hosts {
 };
 
 // Sums `range` over the messages of `givers` to this rank, itself included, in the order of ranks.
-void collect(PlanBuilder& builder, int round, const std::vector<int>& givers, const Range& range) {
+void collect(ScheduleBuilder& builder, int round, const std::vector<int>& givers, const Range& range) {
   if (givers.size() < 2 || range.bytes == 0) return;
   Ranges sources;
   for (const int rank : givers) {
@@ -66,7 +66,7 @@ void collect(PlanBuilder& builder, int round, const std::vector<int>& givers, co
   builder.reduce(round, range, std::move(sources));
 }
 
-int hosts_reduce_scatter(PlanBuilder& builder, int round, const Hosts& hosts) {
+int hosts_reduce_scatter(ScheduleBuilder& builder, int round, const Hosts& hosts) {
   const int me = builder.rank();
   const int my_host = hosts.host(me);
   const auto part = [&](int rank) { return part_of(builder.request(), rank); };
@@ -95,7 +95,7 @@ int hosts_reduce_scatter(PlanBuilder& builder, int round, const Hosts& hosts) {
 }
 
 // Gathers in the reverse direction of hosts_reduce_scatter().
-int hosts_all_gather(PlanBuilder& builder, int round, const Hosts& hosts) {
+int hosts_all_gather(ScheduleBuilder& builder, int round, const Hosts& hosts) {
   const int me = builder.rank();
   const int my_host = hosts.host(me);
   const auto part = [&](int rank) { return part_of(builder.request(), rank); };
@@ -131,7 +131,7 @@ int leader(const Hosts& hosts, int host, int root) {
   return hosts.host(root) == host ? root : hosts.members(host).front();
 }
 
-int broadcast(PlanBuilder& builder, const Hosts& hosts) {
+int broadcast(ScheduleBuilder& builder, const Hosts& hosts) {
   const int me = builder.rank();
   const int root = builder.request().root;
   const int inside = hosts.between_rounds();
@@ -150,7 +150,7 @@ int broadcast(PlanBuilder& builder, const Hosts& hosts) {
   return inside + hosts.inside_rounds();
 }
 
-int reduce(PlanBuilder& builder, const Hosts& hosts) {
+int reduce(ScheduleBuilder& builder, const Hosts& hosts) {
   const int me = builder.rank();
   const int root = builder.request().root;
   const int between = hosts.inside_rounds();
@@ -170,8 +170,8 @@ int reduce(PlanBuilder& builder, const Hosts& hosts) {
   return between + hosts.between_rounds();
 }
 
-Plan plan_hierarchical(const PlanRequest& request) {
-  PlanBuilder builder(request, "hierarchical");
+Schedule schedule_hierarchical(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "hierarchical");
   const Hosts hosts(request);
   switch (request.operation) {
     case OperationKind::all_reduce:
@@ -187,7 +187,7 @@ Plan plan_hierarchical(const PlanRequest& request) {
   }
 }
 
-Cost rooted_cost(const PlanRequest& request, const Hosts& hosts) {
+Cost rooted_cost(const ScheduleRequest& request, const Hosts& hosts) {
   const std::uint64_t all = request.bytes.count;
   const bool is_root = request.rank == request.root;
   const int host = hosts.host(request.rank);
@@ -201,7 +201,7 @@ Cost rooted_cost(const PlanRequest& request, const Hosts& hosts) {
   return {rounds, inward, outward, outward};
 }
 
-Cost cost_of_hierarchical(const PlanRequest& request) {
+Cost cost_of_hierarchical(const ScheduleRequest& request) {
   const Hosts hosts(request);
   if (request.operation == OperationKind::broadcast || request.operation == OperationKind::reduce) {
     return rooted_cost(request, hosts);
@@ -249,7 +249,7 @@ Algorithm hierarchical() {
           "add inside the hosts, exchange between hosts, spread inside",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_hierarchical,
+          schedule_hierarchical,
           cost_of_hierarchical};
 }
 

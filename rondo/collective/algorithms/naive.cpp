@@ -6,8 +6,8 @@
 namespace rondo::collective {
 namespace {
 
-Plan plan_naive(const PlanRequest& request) {
-  PlanBuilder builder(request, "naive");
+Schedule schedule_naive(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "naive");
   const PieceOf part = [&](int rank) { return part_of(request, rank); };
   switch (request.operation) {
     case OperationKind::all_reduce:
@@ -30,7 +30,7 @@ Plan plan_naive(const PlanRequest& request) {
   return builder.finish(request.world == 1 ? 0 : one_way ? 1 : 2);
 }
 
-Cost cost_of_naive(const PlanRequest& request) {
+Cost cost_of_naive(const ScheduleRequest& request) {
   const auto others = static_cast<std::uint64_t>(request.world - 1);
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t part = all / static_cast<std::uint64_t>(request.world);
@@ -57,7 +57,7 @@ Algorithm naive() {
           "gather everything at one rank, add there, send the result to all",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_naive,
+          schedule_naive,
           cost_of_naive,
           /*adds_in_rank_order=*/true};
 }

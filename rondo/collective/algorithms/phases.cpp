@@ -26,7 +26,7 @@ int log2_floor(int number) { return static_cast<int>(std::bit_width(static_cast<
 
 int log2_ceil(int number) { return number == 1 ? 0 : log2_floor(number - 1) + 1; }
 
-void gather_and_add(PlanBuilder& builder, int round, int root, const Range& range) {
+void gather_and_add(ScheduleBuilder& builder, int round, int root, const Range& range) {
   if (builder.rank() != root) return builder.send(round, root, range);
   if (builder.world() == 1) return;
   Ranges sources;
@@ -37,15 +37,15 @@ void gather_and_add(PlanBuilder& builder, int round, int root, const Range& rang
   builder.reduce(round, range, std::move(sources));
 }
 
-void send_to_all(PlanBuilder& builder, int round, int root, const Range& range) {
+void send_to_all(ScheduleBuilder& builder, int round, int root, const Range& range) {
   if (builder.rank() != root) return builder.recv(round, root, range);
   for (int rank = 0; rank < builder.world(); ++rank) {
     if (rank != root) builder.send(round, rank, range);
   }
 }
 
-void star(PlanBuilder& builder) {
-  const PlanRequest& request = builder.request();
+void star(ScheduleBuilder& builder) {
+  const ScheduleRequest& request = builder.request();
   if (request.operation == OperationKind::broadcast) {
     send_to_all(builder, 0, request.root, builder.data());
   } else {
@@ -53,7 +53,7 @@ void star(PlanBuilder& builder) {
   }
 }
 
-Cost star_cost(const PlanRequest& request) {
+Cost star_cost(const ScheduleRequest& request) {
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t of_others = static_cast<std::uint64_t>(request.world - 1) * all;
   const bool is_root = request.rank == request.root;
@@ -63,21 +63,21 @@ Cost star_cost(const PlanRequest& request) {
   return {1, is_root ? 0 : all, is_root ? of_others : 0, is_root ? of_others : 0};
 }
 
-void scatter_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece) {
+void scatter_pieces(ScheduleBuilder& builder, int round, int root, const PieceOf& piece) {
   if (builder.rank() != root) return builder.recv(round, root, piece(builder.rank()));
   for (int rank = 0; rank < builder.world(); ++rank) {
     if (rank != root) builder.send(round, rank, piece(rank));
   }
 }
 
-void gather_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece) {
+void gather_pieces(ScheduleBuilder& builder, int round, int root, const PieceOf& piece) {
   if (builder.rank() != root) return builder.send(round, root, piece(builder.rank()));
   for (int rank = 0; rank < builder.world(); ++rank) {
     if (rank != root) builder.recv(round, rank, piece(rank));
   }
 }
 
-void exchange_and_add(PlanBuilder& builder, int round, const PieceOf& piece) {
+void exchange_and_add(ScheduleBuilder& builder, int round, const PieceOf& piece) {
   if (builder.world() == 1) return;
   const Range own = piece(builder.rank());
   Ranges sources;
@@ -93,7 +93,7 @@ void exchange_and_add(PlanBuilder& builder, int round, const PieceOf& piece) {
   builder.reduce(round, own, std::move(sources));
 }
 
-void exchange_pieces(PlanBuilder& builder, int round, const PieceOf& piece) {
+void exchange_pieces(ScheduleBuilder& builder, int round, const PieceOf& piece) {
   for (int rank = 0; rank < builder.world(); ++rank) {
     if (rank == builder.rank()) continue;
     builder.send(round, rank, piece(builder.rank()));
@@ -122,7 +122,7 @@ struct RingPlace {
 
 }  // namespace
 
-void ring_reduce_scatter(PlanBuilder& builder, int round, const std::vector<int>& group,
+void ring_reduce_scatter(ScheduleBuilder& builder, int round, const std::vector<int>& group,
                          const PieceOf& piece) {
   const RingPlace place(group, builder.rank());
   if (place.index < 0) return;
@@ -132,7 +132,8 @@ void ring_reduce_scatter(PlanBuilder& builder, int round, const std::vector<int>
   }
 }
 
-void ring_all_gather(PlanBuilder& builder, int round, const std::vector<int>& group, const PieceOf& piece) {
+void ring_all_gather(ScheduleBuilder& builder, int round, const std::vector<int>& group,
+                     const PieceOf& piece) {
   const RingPlace place(group, builder.rank());
   if (place.index < 0) return;
   for (int n = 0; n < place.size - 1; ++n) {
@@ -174,13 +175,13 @@ void for_own_edges(const Tree& tree, int rank, Use use) {
   }
 }
 
-Range segment_of(const PlanBuilder& builder, const Range& range, const Pipeline& pipeline, int segment) {
+Range segment_of(const ScheduleBuilder& builder, const Range& range, const Pipeline& pipeline, int segment) {
   return piece_of(range, builder.request().element_bytes, pipeline.segments, segment);
 }
 
 }  // namespace
 
-void tree_reduce(PlanBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
+void tree_reduce(ScheduleBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
                  const Range& range) {
   for_own_edges(tree, builder.rank(), [&](int child, int parent) {
     const auto at = static_cast<std::size_t>(child);
@@ -193,7 +194,7 @@ void tree_reduce(PlanBuilder& builder, int round, const Tree& tree, const Pipeli
   });
 }
 
-void tree_broadcast(PlanBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
+void tree_broadcast(ScheduleBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
                     const Range& range) {
   for_own_edges(tree, builder.rank(), [&](int child, int parent) {
     const auto at = static_cast<std::size_t>(child);

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "rondo/collective/plan.h"
+#include "rondo/collective/schedule.h"
 
 // Building blocks of algorithms. Each function adds this rank's steps of one phase, beginning with round
 // `round`, and does nothing on ranks that take no part.
@@ -23,26 +23,27 @@ int log2_floor(int number);
 int log2_ceil(int number);
 
 // Sends each rank's `range` to `root`, which adds them in the order of ranks, rounding once. One round.
-void gather_and_add(PlanBuilder& builder, int round, int root, const Range& range);
+void gather_and_add(ScheduleBuilder& builder, int round, int root, const Range& range);
 // Sends `range` from `root` to all ranks. One round.
-void send_to_all(PlanBuilder& builder, int round, int root, const Range& range);
+void send_to_all(ScheduleBuilder& builder, int round, int root, const Range& range);
 // Broadcasts or reduces all data, as requested, directly between the root and all ranks. One round.
 // star_cost() returns its cost.
-void star(PlanBuilder& builder);
-Cost star_cost(const PlanRequest& request);
+void star(ScheduleBuilder& builder);
+Cost star_cost(const ScheduleRequest& request);
 // Sends each rank its piece from `root`; gather_pieces() sends each rank's piece to `root`. One round.
-void scatter_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece);
-void gather_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece);
+void scatter_pieces(ScheduleBuilder& builder, int round, int root, const PieceOf& piece);
+void gather_pieces(ScheduleBuilder& builder, int round, int root, const PieceOf& piece);
 // Sends each rank its piece from all others; it adds them in the order of ranks, rounding once. One round.
-void exchange_and_add(PlanBuilder& builder, int round, const PieceOf& piece);
+void exchange_and_add(ScheduleBuilder& builder, int round, const PieceOf& piece);
 // Sends each rank's piece to all others. One round.
-void exchange_pieces(PlanBuilder& builder, int round, const PieceOf& piece);
+void exchange_pieces(ScheduleBuilder& builder, int round, const PieceOf& piece);
 
 // Send one piece per round to the next rank of the ring that `group` forms; |group| - 1 rounds. After the
 // reduce_scatter member i holds the sum of piece i; the all_gather starts from there.
-void ring_reduce_scatter(PlanBuilder& builder, int round, const std::vector<int>& group,
+void ring_reduce_scatter(ScheduleBuilder& builder, int round, const std::vector<int>& group,
                          const PieceOf& piece);
-void ring_all_gather(PlanBuilder& builder, int round, const std::vector<int>& group, const PieceOf& piece);
+void ring_all_gather(ScheduleBuilder& builder, int round, const std::vector<int>& group,
+                     const PieceOf& piece);
 
 // A tree of ranks for data in pipelined segments.
 struct Tree {
@@ -63,9 +64,9 @@ struct Pipeline {
   int rounds() const { return height == 0 ? 0 : stride * (height + segments - 1); }
 };
 // Send sums from the leaves to the root, and copies from the root to the leaves.
-void tree_reduce(PlanBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
+void tree_reduce(ScheduleBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
                  const Range& range);
-void tree_broadcast(PlanBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
+void tree_broadcast(ScheduleBuilder& builder, int round, const Tree& tree, const Pipeline& pipeline,
                     const Range& range);
 
 }  // namespace rondo::collective

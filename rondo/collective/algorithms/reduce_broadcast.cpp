@@ -51,7 +51,7 @@ void for_own_edges(const BinomialTree& tree, int rank, int world, bool upward, U
   }
 }
 
-void reduce_up(PlanBuilder& builder, int round, const BinomialTree& tree) {
+void reduce_up(ScheduleBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), true, [&](int when, int child, int parent) {
     if (tree.actual(child) == builder.rank())
       builder.send(round + when, tree.actual(parent), builder.data());
@@ -60,7 +60,7 @@ void reduce_up(PlanBuilder& builder, int round, const BinomialTree& tree) {
   });
 }
 
-void broadcast_down(PlanBuilder& builder, int round, const BinomialTree& tree) {
+void broadcast_down(ScheduleBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), false, [&](int when, int child, int parent) {
     if (tree.actual(child) == builder.rank())
       builder.recv(round + when, tree.actual(parent), builder.data());
@@ -70,11 +70,11 @@ void broadcast_down(PlanBuilder& builder, int round, const BinomialTree& tree) {
 }
 
 // Parts of the child's subtree; the root is rank 0, so virtual ranks are ranks.
-Range subtree_parts(const PlanBuilder& builder, const BinomialTree& tree, int v) {
+Range subtree_parts(const ScheduleBuilder& builder, const BinomialTree& tree, int v) {
   return builder.pieces(builder.world(), v, v + tree.subtree(v));
 }
 
-void scatter_down(PlanBuilder& builder, int round, const BinomialTree& tree) {
+void scatter_down(ScheduleBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), false, [&](int when, int child, int parent) {
     const Range parts = subtree_parts(builder, tree, child);
     if (child == builder.rank())
@@ -84,7 +84,7 @@ void scatter_down(PlanBuilder& builder, int round, const BinomialTree& tree) {
   });
 }
 
-void gather_up(PlanBuilder& builder, int round, const BinomialTree& tree) {
+void gather_up(ScheduleBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), true, [&](int when, int child, int parent) {
     const Range parts = subtree_parts(builder, tree, child);
     if (child == builder.rank())
@@ -94,8 +94,8 @@ void gather_up(PlanBuilder& builder, int round, const BinomialTree& tree) {
   });
 }
 
-Plan plan_reduce_broadcast(const PlanRequest& request) {
-  PlanBuilder builder(request, "reduce_broadcast");
+Schedule schedule_reduce_broadcast(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "reduce_broadcast");
   const BinomialTree tree(request.world, is_rooted(request) ? request.root : 0);
   switch (request.operation) {
     case OperationKind::all_reduce:
@@ -119,7 +119,7 @@ Plan plan_reduce_broadcast(const PlanRequest& request) {
   return builder.finish(is_rooted(request) ? tree.levels() : 2 * tree.levels());
 }
 
-Cost cost_of_reduce_broadcast(const PlanRequest& request) {
+Cost cost_of_reduce_broadcast(const ScheduleRequest& request) {
   const BinomialTree tree(request.world, is_rooted(request) ? request.root : 0);
   const int v = tree.of_rank(request.rank);
   const std::uint64_t all = request.bytes.count;
@@ -152,7 +152,7 @@ Algorithm reduce_broadcast() {
           "reduce to one rank along a binomial tree, broadcast back along it",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_reduce_broadcast,
+          schedule_reduce_broadcast,
           cost_of_reduce_broadcast};
 }
 

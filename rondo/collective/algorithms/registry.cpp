@@ -5,18 +5,18 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/collective/plan.h"
+#include "rondo/collective/schedule.h"
 
 namespace rondo::collective {
 namespace {
 
-// The two phases of a plan in rank order: all_to_all's sum, then the algorithm's distribution.
+// The two phases of a schedule in rank order: all_to_all's sum, then the algorithm's distribution.
 struct Phases {
-  PlanRequest sum;
-  std::optional<PlanRequest> way_back;
+  ScheduleRequest sum;
+  std::optional<ScheduleRequest> way_back;
 };
 
-Phases phases_of(const Algorithm& algorithm, const PlanRequest& request) {
+Phases phases_of(const Algorithm& algorithm, const ScheduleRequest& request) {
   Phases phases{request, std::nullopt};
   if (request.operation != OperationKind::all_reduce) return phases;
   // A tree for whole buffers starts from one rank, which therefore collects the parts.
@@ -51,7 +51,7 @@ const Algorithm& find_algorithm(const std::string& name) {
   throw UsageError(str("unknown algorithm '", name, "'; there are: ", join(algorithm_names(), ", ")));
 }
 
-const std::vector<OperationKind>& planned_operations() {
+const std::vector<OperationKind>& scheduled_operations() {
   static const std::vector<OperationKind> all = {OperationKind::all_reduce, OperationKind::reduce_scatter,
                                                  OperationKind::all_gather, OperationKind::broadcast,
                                                  OperationKind::reduce};
@@ -66,7 +66,7 @@ std::vector<std::string> names_of(const std::vector<OperationKind>& operations) 
   return names;
 }
 
-void check_request(const Algorithm& algorithm, const PlanRequest& request) {
+void check_request(const Algorithm& algorithm, const ScheduleRequest& request) {
   if (!algorithm.has(request.operation)) {
     throw UsageError(str("algorithm ", algorithm.name, " has no ", rondo::name(request.operation),
                          "; it has: ", join(names_of(algorithm.operations), ", ")));
@@ -89,8 +89,8 @@ void check_request(const Algorithm& algorithm, const PlanRequest& request) {
   }
 }
 
-// Returns whether the request needs an order of additions that the algorithm's own plan does not have.
-bool replaced(const Algorithm& algorithm, const PlanRequest& request) {
+// Returns whether the request needs an order of additions that the algorithm's own schedule does not have.
+bool replaced(const Algorithm& algorithm, const ScheduleRequest& request) {
   return request.in_rank_order && !algorithm.adds_in_rank_order && reduces(request.operation);
 }
 
@@ -101,49 +101,50 @@ bool Algorithm::has(OperationKind operation) const {
 }
 
 OperationKind find_operation(const std::string& name) {
-  for (const OperationKind operation : planned_operations()) {
+  for (const OperationKind operation : scheduled_operations()) {
     if (rondo::name(operation) == name) return operation;
   }
-  throw UsageError(
-      str("no plans for operation '", name, "'; there are: ", join(names_of(planned_operations()), ", ")));
+  throw UsageError(str("no schedules for operation '", name,
+                       "'; there are: ", join(names_of(scheduled_operations()), ", ")));
 }
 
-Plan make_plan(const std::string& name, const PlanRequest& request) {
+Schedule make_schedule(const std::string& name, const ScheduleRequest& request) {
   const Algorithm& algorithm = find_algorithm(name);
   check_request(algorithm, request);
-  Plan plan = replaced(algorithm, request) ? rank_order_plan(algorithm, request) : algorithm.plan(request);
-  plan.in_rank_order = algorithm.adds_in_rank_order || request.in_rank_order;
-  return plan;
+  Schedule schedule =
+      replaced(algorithm, request) ? rank_order_schedule(algorithm, request) : algorithm.schedule(request);
+  schedule.in_rank_order = algorithm.adds_in_rank_order || request.in_rank_order;
+  return schedule;
 }
 
-Cost closed_form_cost(const std::string& name, const PlanRequest& request) {
+Cost closed_form_cost(const std::string& name, const ScheduleRequest& request) {
   const Algorithm& algorithm = find_algorithm(name);
   check_request(algorithm, request);
   return replaced(algorithm, request) ? rank_order_cost(algorithm, request) : algorithm.cost(request);
 }
 
-std::vector<Plan> make_plans(const std::string& name, PlanRequest request) {
-  std::vector<Plan> plans;
+std::vector<Schedule> make_schedules(const std::string& name, ScheduleRequest request) {
+  std::vector<Schedule> schedules;
   for (request.rank = 0; request.rank < request.world; ++request.rank)
-    plans.push_back(make_plan(name, request));
-  return plans;
+    schedules.push_back(make_schedule(name, request));
+  return schedules;
 }
 
-Plan rank_order_plan(const Algorithm& algorithm, const PlanRequest& request) {
+Schedule rank_order_schedule(const Algorithm& algorithm, const ScheduleRequest& request) {
   const Phases phases = phases_of(algorithm, request);
-  PlanBuilder builder(request, algorithm.name + " in rank order");
-  const Plan sum = all_to_all().plan(phases.sum);
+  ScheduleBuilder builder(request, algorithm.name + " in rank order");
+  const Schedule sum = all_to_all().schedule(phases.sum);
   builder.append(0, sum);
   int rounds = sum.rounds;
   if (phases.way_back) {
-    const Plan way_back = algorithm.plan(*phases.way_back);
+    const Schedule way_back = algorithm.schedule(*phases.way_back);
     builder.append(rounds, way_back);
     rounds += way_back.rounds;
   }
   return builder.finish(rounds);
 }
 
-Cost rank_order_cost(const Algorithm& algorithm, const PlanRequest& request) {
+Cost rank_order_cost(const Algorithm& algorithm, const ScheduleRequest& request) {
   const Phases phases = phases_of(algorithm, request);
   Cost cost = all_to_all().cost(phases.sum);
   if (!phases.way_back) return cost;

@@ -17,12 +17,12 @@ Tree chain(int world, int root) {
   return make_tree(std::move(parents));
 }
 
-Pipeline pipeline_of(const PlanRequest& request) {
+Pipeline pipeline_of(const ScheduleRequest& request) {
   return {segments_of(request.bytes.count, request.segment), request.world - 1, 1};
 }
 
-Plan plan_ring(const PlanRequest& request) {
-  PlanBuilder builder(request, "ring");
+Schedule schedule_ring(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "ring");
   const std::vector<int> group = all_ranks(request.world);
   const PieceOf part = [&](int index) { return part_of(request, index); };
   switch (request.operation) {
@@ -45,7 +45,7 @@ Plan plan_ring(const PlanRequest& request) {
   }
 }
 
-Cost cost_of_ring(const PlanRequest& request) {
+Cost cost_of_ring(const ScheduleRequest& request) {
   const int others = request.world - 1;
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t once =
@@ -72,7 +72,7 @@ Algorithm ring() {
           "pieces go round a ring of neighbours",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_ring,
+          schedule_ring,
           cost_of_ring};
 }
 

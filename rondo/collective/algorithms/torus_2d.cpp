@@ -11,7 +11,7 @@ namespace rondo::collective {
 namespace {
 
 struct Grid {
-  explicit Grid(const PlanRequest& request) : rows(request.rows) {
+  explicit Grid(const ScheduleRequest& request) : rows(request.rows) {
     if (rows == 0) {
       rows = 1;
       for (int divisor = 1; divisor * divisor <= request.world; ++divisor) {
@@ -43,7 +43,7 @@ struct Grid {
 
 // The column rings divide the data by rows, and the row rings divide a row's piece by columns: the rest on a
 // rank is its part.
-void torus_reduce_scatter(PlanBuilder& builder, int round, const Grid& grid) {
+void torus_reduce_scatter(ScheduleBuilder& builder, int round, const Grid& grid) {
   ring_reduce_scatter(builder, round, grid.own_column(), [&](int row) {
     return builder.pieces(builder.world(), row * grid.columns, (row + 1) * grid.columns);
   });
@@ -52,7 +52,7 @@ void torus_reduce_scatter(PlanBuilder& builder, int round, const Grid& grid) {
   });
 }
 
-void torus_all_gather(PlanBuilder& builder, int round, const Grid& grid) {
+void torus_all_gather(ScheduleBuilder& builder, int round, const Grid& grid) {
   ring_all_gather(builder, round, grid.own_row(), [&](int column) {
     return builder.piece(builder.world(), grid.row * grid.columns + column);
   });
@@ -62,7 +62,7 @@ void torus_all_gather(PlanBuilder& builder, int round, const Grid& grid) {
 }
 
 // Returns the tree along the root's row, and from each rank of that row along its column.
-Tree tree_of(const PlanRequest& request, const Grid& grid) {
+Tree tree_of(const ScheduleRequest& request, const Grid& grid) {
   const int root_row = request.root / grid.columns;
   std::vector<int> parents(static_cast<std::size_t>(request.world), -1);
   for (int rank = 0; rank < request.world; ++rank) {
@@ -76,13 +76,13 @@ Tree tree_of(const PlanRequest& request, const Grid& grid) {
   return make_tree(std::move(parents));
 }
 
-Pipeline pipeline_of(const PlanRequest& request, const Grid& grid) {
+Pipeline pipeline_of(const ScheduleRequest& request, const Grid& grid) {
   return {segments_of(request.bytes.count, request.segment), grid.rounds(),
           grid.rows > 1 && grid.columns > 1 ? 2 : 1};
 }
 
-Plan plan_torus_2d(const PlanRequest& request) {
-  PlanBuilder builder(request, "torus_2d");
+Schedule schedule_torus_2d(const ScheduleRequest& request) {
+  ScheduleBuilder builder(request, "torus_2d");
   const Grid grid(request);
   switch (request.operation) {
     case OperationKind::all_reduce:
@@ -104,7 +104,7 @@ Plan plan_torus_2d(const PlanRequest& request) {
   }
 }
 
-Cost cost_of_torus_2d(const PlanRequest& request) {
+Cost cost_of_torus_2d(const ScheduleRequest& request) {
   const Grid grid(request);
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t once =
@@ -138,7 +138,7 @@ Algorithm torus_2d() {
           "rings along the columns of a grid of ranks, then along its rows",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan_torus_2d,
+          schedule_torus_2d,
           cost_of_torus_2d};
 }
 

@@ -36,7 +36,7 @@ TuningCell parse_cell(const Json& json, const std::string& where) {
   return cell;
 }
 
-// Times within this factor are equal within noise: then the engine is used, which needs no plan and no
+// Times within this factor are equal within noise: then the engine is used, which needs no schedule and no
 // copies.
 constexpr double kEqual = 1.05;
 

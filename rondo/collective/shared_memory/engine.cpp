@@ -100,8 +100,8 @@ std::uint64_t Engine::start(CollectiveRequest request, std::shared_ptr<Operation
                             Deadline deadline) {
   check(request);
   const Visit visit(*this);
-  // The thread that runs the plan progresses it.
-  const bool looked_after = request.by_plan;
+  // The thread that runs the schedule progresses it.
+  const bool looked_after = request.by_schedule;
   const std::uint64_t sequence = enqueue(std::move(request), std::move(owner), deadline);
   advance();
   if (anything_under_way() && !looked_after) call_helper();
@@ -332,7 +332,7 @@ void Engine::wait_agreed(std::uint64_t sequence, const Wait& wait) {
   while (!agreed(sequence)) {
     throw_if_broken();
     if (wait.cancel != nullptr && wait.cancel->cancelled())
-      throw CancelledError("a collective by a plan was cancelled");
+      throw CancelledError("a collective by a schedule was cancelled");
     if (deadline.passed()) {
       const std::lock_guard lock(mutex_);
       std::vector<int> missing;
@@ -345,7 +345,7 @@ void Engine::wait_agreed(std::uint64_t sequence, const Wait& wait) {
     }
     {
       // The helper checks that the peers are alive, and announces ended operations on its own thread: an
-      // announcement on this thread could wait for the plan.
+      // announcement on this thread could wait for the schedule.
       const std::lock_guard lock(mutex_);
       call_helper();
     }

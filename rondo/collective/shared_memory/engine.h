@@ -88,9 +88,10 @@ class Engine {
   // memory may be continued; releases them at once if there is no such peer.
   void keep(std::shared_ptr<void> memory);
 
-  // Returns whether all ranks have started a collective by_plan, and then completes it; it needs no wait().
-  // All earlier collectives must have completed. Progresses nothing else, so that no owner is notified.
-  // Throws MismatchError if ranks differ; the caller must pass it to abort(), which notifies the peers.
+  // Returns whether all ranks have started a collective by_schedule, and then completes it; it needs no
+  // wait(). All earlier collectives must have completed. Progresses nothing else, so that no owner is
+  // notified. Throws MismatchError if ranks differ; the caller must pass it to abort(), which notifies the
+  // peers.
   bool agreed(std::uint64_t sequence);
   // Blocks until all ranks have started it. Throws the errors of wait() and agreed(), which need abort()
   // likewise.

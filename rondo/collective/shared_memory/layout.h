@@ -38,8 +38,8 @@ struct OperationHeader {
   DType type;
   Reduction reduction;
   std::uint8_t weighted : 1;
-  std::uint8_t by_plan : 1;  // announces a call whose data the engine does not move
-  std::uint8_t call : 6;     // a CollectiveCall
+  std::uint8_t by_schedule : 1;  // announces a call whose data the engine does not move
+  std::uint8_t call : 6;         // a CollectiveCall
   std::int32_t root;
   std::uint64_t elements;
   // Offset of the registered input in the owner's arena, or kNotRegistered: then the data goes through

@@ -65,7 +65,7 @@ static_assert(kComparedBytes == 4 + sizeof(OperationHeader::root) + sizeof(Opera
 bool agree(const OperationHeader& a, const OperationHeader& b) {
   if (std::memcmp(&a, &b, kComparedBytes) == 0) return true;
   return a.kind == b.kind && a.type == b.type && a.reduction == b.reduction && a.weighted == b.weighted &&
-         a.by_plan == b.by_plan && a.root == b.root && a.elements == b.elements &&
+         a.by_schedule == b.by_schedule && a.root == b.root && a.elements == b.elements &&
          may_be_one(call_of(a), call_of(b));
 }
 
@@ -77,7 +77,7 @@ Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::u
       sequence_(sequence),
       first_ticket_(first_ticket),
       peers_(&peers),
-      piece_bytes_(request_.by_plan ? 0 : request_.bytes()),
+      piece_bytes_(request_.by_schedule ? 0 : request_.bytes()),
       pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1) {
   chunk_bytes_ = kChunkBytes / pieces_in_ / kCacheLine * kCacheLine;
   chunks_ = std::max<std::uint64_t>(1, (piece_bytes_ + chunk_bytes_ - 1) / chunk_bytes_);
@@ -98,14 +98,14 @@ Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::u
 }
 
 bool Operation::rank_posts(int rank) const {
-  if (request_.kind == OperationKind::barrier || request_.by_plan) return false;
+  if (request_.kind == OperationKind::barrier || request_.by_schedule) return false;
   return !comes_from_root(request_.kind) || rank == request_.root;
 }
 
 bool Operation::this_rank_posts() const { return rank_posts(peers_->rank()); }
 
 bool Operation::this_rank_works() const {
-  return !request_.by_plan && (!reads_at_root_only(request_.kind) || peers_->rank() == request_.root);
+  return !request_.by_schedule && (!reads_at_root_only(request_.kind) || peers_->rank() == request_.root);
 }
 
 Slot& Operation::slot_of(int rank) const { return peers_->segment(rank).slots[sequence_ % kSlots]; }
@@ -206,7 +206,7 @@ void Operation::publish_slot() {
                  .type = request_.type,
                  .reduction = request_.reduction,
                  .weighted = request_.weighted,
-                 .by_plan = request_.by_plan,
+                 .by_schedule = request_.by_schedule,
                  .call = static_cast<std::uint8_t>(static_cast<std::uint8_t>(request_.call) & 0x3F),
                  .root = request_.root,
                  .elements = request_.elements,

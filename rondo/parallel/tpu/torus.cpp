@@ -125,14 +125,14 @@ class TorusEngine final : public c10d::Backend {
     const ElementType element = element_type(flat.scalar_type(), "all_reduce", reduces);
     auto& executor = executors_[{operation, reduction, element.type, flat.nbytes()}];
     if (!executor) {
-      collective::PlanRequest request{.operation = operation,
-                                      .rank = group_.rank(),
-                                      .world = group_.size(),
-                                      .bytes = Bytes{flat.nbytes()},
-                                      .element_bytes = element_bytes(element.type),
-                                      .rows = torus_.rows,
-                                      .in_rank_order = reduces && context_.deterministic()};
-      executor = std::make_unique<collective::Executor>(collective::make_plan("torus_2d", request),
+      collective::ScheduleRequest request{.operation = operation,
+                                          .rank = group_.rank(),
+                                          .world = group_.size(),
+                                          .bytes = Bytes{flat.nbytes()},
+                                          .element_bytes = element_bytes(element.type),
+                                          .rows = torus_.rows,
+                                          .in_rank_order = reduces && context_.deterministic()};
+      executor = std::make_unique<collective::Executor>(collective::make_schedule("torus_2d", request),
                                                         element.type, reduction);
     }
     executor->run(channel_, {static_cast<std::byte*>(flat.data_ptr()), flat.nbytes()}, {});

@@ -1,6 +1,6 @@
 // A rank is killed, leaves or stops in every step of every algorithm, over every torch-free channel: all
 // others must raise and name it. By default one rank and some operations; `make faults` tests them all.
-#include "tests/collective/plan_faults.h"
+#include "tests/collective/schedule_faults.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "rondo/channel/thread_channel.h"
 #include "tests/rank_threads.h"
 
-namespace rondo::collective::plan_faults_test {
+namespace rondo::collective::schedule_faults_test {
 namespace {
 
 constexpr std::size_t kElements = 40;
@@ -53,8 +53,8 @@ std::vector<std::string> run_threads(const FaultCase& what, Duration limit, bool
   return outcome;
 }
 
-TEST(PlanFaults, AThreadThatLeavesInAnyStepIsNamedByAll) {
-  const std::vector<FaultCase> cases = fault_cases(planned_operations());
+TEST(ScheduleFaults, AThreadThatLeavesInAnyStepIsNamedByAll) {
+  const std::vector<FaultCase> cases = fault_cases(scheduled_operations());
   EXPECT_GT(cases.size(), 100U);
   for (const FaultCase& what : cases) {
     // A rank that leaves during a message is reported as lost or as failed, depending on the timing.
@@ -64,7 +64,7 @@ TEST(PlanFaults, AThreadThatLeavesInAnyStepIsNamedByAll) {
   }
 }
 
-TEST(PlanFaults, AThreadThatIsStuckInAnyStepIsNamedByAllAtTheDeadline) {
+TEST(ScheduleFaults, AThreadThatIsStuckInAnyStepIsNamedByAllAtTheDeadline) {
   // Waiting has no cost, so many run at once.
   constexpr std::size_t kAtOnce = 50;
   const std::vector<FaultCase> cases = fault_cases({OperationKind::all_reduce});
@@ -93,13 +93,13 @@ Connect over_shared_memory() {
 
 using Nothing = std::vector<std::string>;
 
-TEST(PlanFaults, AProcessKilledInAnyStepIsNamedByAll) {
+TEST(ScheduleFaults, AProcessKilledInAnyStepIsNamedByAll) {
   EXPECT_EQ(run_faults<PeerLostError>(fault_cases({OperationKind::all_reduce, OperationKind::broadcast}),
                                       SIGKILL, kNever, 1, kElements, over_shared_memory),
             Nothing());
 }
 
-TEST(PlanFaults, AProcessStoppedInAnyStepIsNamedByAllAtTheDeadline) {
+TEST(ScheduleFaults, AProcessStoppedInAnyStepIsNamedByAllAtTheDeadline) {
   // Waiting has little cost, so many run at once.
   EXPECT_EQ(run_faults<TimeoutError>(fault_cases({OperationKind::all_reduce}), SIGSTOP, kPatience, 40,
                                      kElements, over_shared_memory),
@@ -107,4 +107,4 @@ TEST(PlanFaults, AProcessStoppedInAnyStepIsNamedByAllAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace rondo::collective::plan_faults_test
+}  // namespace rondo::collective::schedule_faults_test

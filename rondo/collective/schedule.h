@@ -10,8 +10,8 @@
 
 namespace rondo::collective {
 
-// A collective algorithm as data: the sends, receives and additions of each rank, by round. A plan is made
-// without any communication (registry.h), printed (plan_table) and executed (executor.h).
+// A collective algorithm as data: the sends, receives and additions of each rank, by round. A schedule is
+// made without any communication (registry.h), printed (schedule_table) and executed (executor.h).
 
 // `data` is the caller's buffer; the executor provides `scratch` during a run.
 enum class Buffer : std::uint8_t { data, scratch };
@@ -52,8 +52,8 @@ inline bool is_local(const Step& step) {
 // Rounds are numbered alike on all ranks: a message sent in round k is received in round k. Within a round
 // all of a rank's sends and receives run concurrently and touch no byte twice, then its reduce and copy steps
 // run in order. Two messages of a pair of ranks in one round arrive in the order of the steps.
-struct Plan {
-  OperationKind operation = OperationKind::all_reduce;  // operation of all ranks' plans together
+struct Schedule {
+  OperationKind operation = OperationKind::all_reduce;  // operation of all ranks' schedules together
   std::string algorithm;                                // algorithm that made it
   int rank = 0;                                         // rank that runs it
   int world = 1;                                        // number of ranks
@@ -67,15 +67,15 @@ struct Plan {
   std::vector<Step> steps;  // by round; within a round communication first
 };
 
-// The input for a plan.
+// The input for a schedule.
 //
 // Every operation works in place on one buffer of `bytes`, the same on all ranks. reduce_scatter and
 // all_gather divide it into one part per rank (part_of): reduce_scatter leaves the sum of part r on rank r,
 // all_gather takes part r from rank r. The contents of a rank's buffer outside of its result are unspecified
 // afterwards.
-struct PlanRequest {
-  OperationKind operation = OperationKind::all_reduce;  // one of planned_operations()
-  int rank = 0;                                         // rank that runs the plan
+struct ScheduleRequest {
+  OperationKind operation = OperationKind::all_reduce;  // one of scheduled_operations()
+  int rank = 0;                                         // rank that runs the schedule
   int world = 1;                                        // number of ranks
   Bytes bytes{};                                        // a multiple of element_bytes; may be zero
   std::size_t element_bytes = 4;                        // pieces contain whole elements
@@ -86,13 +86,13 @@ struct PlanRequest {
   std::vector<int> hosts{};
   // Rows of the grid for torus_2d, with ranks row by row; 0: as square as the world size allows.
   int rows = 0;
-  // Adds sums in the order of ranks and rounds once, with every algorithm (rank_order_plan in
+  // Adds sums in the order of ranks and rounds once, with every algorithm (rank_order_schedule in
   // algorithms/registry.h).
   bool in_rank_order = false;
 };
 
 // Returns whether one rank is the source or the destination of all data.
-inline bool is_rooted(const PlanRequest& request) {
+inline bool is_rooted(const ScheduleRequest& request) {
   return request.operation == OperationKind::broadcast || request.operation == OperationKind::reduce;
 }
 
@@ -100,7 +100,7 @@ inline bool is_rooted(const PlanRequest& request) {
 // more.
 Range piece_of(const Range& whole, std::size_t element_bytes, int pieces, int index);
 // Returns the part of the data that belongs to a rank in reduce_scatter and all_gather.
-Range part_of(const PlanRequest& request, int rank);
+Range part_of(const ScheduleRequest& request, int rank);
 
 // Cost of one rank's part of a collective.
 struct Cost {
@@ -112,23 +112,23 @@ struct Cost {
 };
 
 // Counts the cost of the steps.
-Cost count_cost(const Plan& plan);
+Cost count_cost(const Schedule& schedule);
 
-// Returns the name in plan_table: "send".
+// Returns the name in schedule_table: "send".
 const char* name(StepKind kind);
-// Returns the name in plan_table: "data".
+// Returns the name in schedule_table: "data".
 const char* name(Buffer buffer);
 
 // A builder of one rank's steps. Omits steps on empty ranges; both sides of a message know its size, so both
 // omit it.
-class PlanBuilder {
+class ScheduleBuilder {
  public:
-  // Builds the plan of request.rank. `algorithm` becomes the plan's name.
-  PlanBuilder(const PlanRequest& request, std::string algorithm);
+  // Builds the schedule of request.rank. `algorithm` becomes the schedule's name.
+  ScheduleBuilder(const ScheduleRequest& request, std::string algorithm);
 
-  const PlanRequest& request() const { return request_; }  // the request that was given
-  int rank() const { return request_.rank; }               // rank that runs the plan
-  int world() const { return request_.world; }             // number of ranks
+  const ScheduleRequest& request() const { return request_; }  // the request that was given
+  int rank() const { return request_.rank; }                   // rank that runs the schedule
+  int world() const { return request_.world; }                 // number of ranks
 
   // Returns all of the data.
   Range data() const { return {Buffer::data, 0, request_.bytes.count}; }
@@ -143,22 +143,22 @@ class PlanBuilder {
   void recv(int round, int peer, const Range& range);                      // see StepKind::recv
   void recv_reduce(int round, int peer, const Range& range);               // see StepKind::recv_reduce
   void reduce(int round, const Range& range, std::vector<Range> sources);  // see StepKind::reduce
-  // Adds the steps of another plan of this rank on the same data, starting at round `round`.
-  void append(int round, const Plan& plan);
+  // Adds the steps of another schedule of this rank on the same data, starting at round `round`.
+  void append(int round, const Schedule& schedule);
 
-  // Returns the plan, steps sorted by round; `rounds` may be more than the rounds with steps.
-  Plan finish(int rounds);
+  // Returns the schedule, steps sorted by round; `rounds` may be more than the rounds with steps.
+  Schedule finish(int rounds);
 
  private:
   void add(Step step);
-  PlanRequest request_;
-  Plan plan_;
+  ScheduleRequest request_;
+  Schedule schedule_;
 };
 
 // Describes a step: "send to rank 2: data [0, 1024)".
 std::string describe(const Step& step);
 
-// Formats the plans of all ranks as a table, round by round, with one line per step.
-std::string plan_table(const std::vector<Plan>& plans);
+// Formats the schedules of all ranks as a table, round by round, with one line per step.
+std::string schedule_table(const std::vector<Schedule>& schedules);
 
 }  // namespace rondo::collective

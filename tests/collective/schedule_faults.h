@@ -12,7 +12,7 @@
 #include "rondo/collective/executor.h"
 #include "tests/collective/faulty_job.h"
 
-// Plans in which a rank is killed, leaves or stops at a chosen exchange: for tests over any channel.
+// Schedules in which a rank is killed, leaves or stops at a chosen exchange: for tests over any channel.
 namespace rondo::collective {
 
 inline constexpr int kFaultWorld = 4;
@@ -61,8 +61,8 @@ inline std::string text(const FaultCase& what) {
              what.when);
 }
 
-inline PlanRequest request_of(const FaultCase& what, int rank, std::size_t elements) {
-  PlanRequest request;
+inline ScheduleRequest request_of(const FaultCase& what, int rank, std::size_t elements) {
+  ScheduleRequest request;
   request.operation = what.operation;
   request.rank = rank;
   request.world = kFaultWorld;
@@ -80,11 +80,11 @@ inline std::vector<FaultCase> every_exchange(const std::vector<OperationKind>& o
     for (const OperationKind operation : operations) {
       if (!algorithm.has(operation)) continue;
       for (const int victim : victims) {
-        const Plan plan =
-            make_plan(algorithm.name, request_of({algorithm.name, operation, victim, 0}, victim, 40));
+        const Schedule schedule =
+            make_schedule(algorithm.name, request_of({algorithm.name, operation, victim, 0}, victim, 40));
         int last = -1;
         int rounds = 0;
-        for (const Step& step : plan.steps) {
+        for (const Step& step : schedule.steps) {
           if (step.peer >= 0 && step.round != last) ++rounds;
           last = step.round;
         }
@@ -97,13 +97,13 @@ inline std::vector<FaultCase> every_exchange(const std::vector<OperationKind>& o
 
 // Returns the exchanges of `part` by rank 2, or all exchanges.
 inline std::vector<FaultCase> fault_cases(const std::vector<OperationKind>& part) {
-  return all_faults() ? every_exchange(planned_operations(), {0, 1, 2, 3}) : every_exchange(part, {2});
+  return all_faults() ? every_exchange(scheduled_operations(), {0, 1, 2, 3}) : every_exchange(part, {2});
 }
 
 // Repeats one collective, as a training does, until it throws.
 inline void run_for_ever(const FaultCase& what, Channel& channel, Duration limit, std::size_t elements) {
   std::vector<std::byte> data(elements * sizeof(float));
-  Executor executor(make_plan(what.algorithm, request_of(what, channel.rank(), elements)), DType::float32,
+  Executor executor(make_schedule(what.algorithm, request_of(what, channel.rank(), elements)), DType::float32,
                     Reduction::sum);
   while (true) executor.run(channel, data, {Deadline::after(limit), nullptr});
 }

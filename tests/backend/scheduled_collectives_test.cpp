@@ -1,6 +1,6 @@
-// Collectives run by a plan (RONDO_ALGORITHM) keep c10d's contract: a call with asyncOp does not wait, a
+// Collectives run by a schedule (RONDO_ALGORITHM) keep c10d's contract: a call with asyncOp does not wait, a
 // started operation ends even if its rank is elsewhere, and the operation owns its memory until then.
-#include "rondo/backend/native/planned_collectives.h"
+#include "rondo/backend/native/scheduled_collectives.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 #include "rondo/base/text.h"
 #include "tests/backend/ranks.h"
 
-namespace rondo::planned_collectives_test {
+namespace rondo::scheduled_collectives_test {
 namespace {
 
 using Work = c10::intrusive_ptr<c10d::Work>;
@@ -29,8 +29,8 @@ using Tensors = std::vector<at::Tensor>;
 // Timeout that only a failure reaches.
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// Runs two ranks whose collectives use the ring plan if it supports them.
-void run_planned(const std::function<void(Context&)>& body) {
+// Runs two ranks whose collectives use the ring schedule if it supports them.
+void run_scheduled(const std::function<void(Context&)>& body) {
   // Unset after an exception too, for later tests in this process.
   const struct ByHand {
     ByHand() { setenv("RONDO_ALGORITHM", "ring", 1); }
@@ -97,11 +97,11 @@ const std::map<std::string, Start>& starts() {
 bool is_all(const at::Tensor& tensor, float value) { return tensor.eq(value).all().item<bool>(); }
 
 // Rank 0 makes no call between its start and the moment at which rank 1 has its result.
-TEST(PlannedCollectives, EndWithoutFurtherCallsOfTheirRank) {
+TEST(ScheduledCollectives, EndWithoutFurtherCallsOfTheirRank) {
   for (const auto& [name, start] : starts()) {
     for (const std::int64_t length : {3, 300'000}) {
       std::promise<void> rank_1_has_its_result;
-      run_planned([&, &name = name, &start = start](Context& context) {
+      run_scheduled([&, &name = name, &start = start](Context& context) {
         Started started = start(*context.world().backend(), length);
         if (context.rank() == 0) {
           auto seen = rank_1_has_its_result.get_future();
@@ -116,8 +116,8 @@ TEST(PlannedCollectives, EndWithoutFurtherCallsOfTheirRank) {
   }
 }
 
-TEST(PlannedCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
-  run_planned([](Context& context) {
+TEST(ScheduledCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
+  run_scheduled([](Context& context) {
     std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
     if (context.rank() == 1) std::swap(groups[0], groups[1]);
     // The callback of one group's collective starts one of the other group: after the first of that group, so
@@ -146,8 +146,8 @@ TEST(PlannedCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
 }
 
 // In c10d each rank chooses whether it waits.
-TEST(PlannedCollectives, SomeRanksMayWaitInTheCall) {
-  run_planned([](Context& context) {
+TEST(ScheduledCollectives, SomeRanksMayWaitInTheCall) {
+  run_scheduled([](Context& context) {
     for (int round = 0; round < 20; ++round) {
       std::vector<Started> under_way;
       for (int i = 0; i < 3; ++i) {
@@ -170,8 +170,8 @@ TEST(PlannedCollectives, SomeRanksMayWaitInTheCall) {
 }
 
 // Callbacks run on the thread that ended the collective, which may be the only one that can run the next.
-TEST(PlannedCollectives, ACallbackMayWaitForTheNextOne) {
-  run_planned([](Context& context) {
+TEST(ScheduledCollectives, ACallbackMayWaitForTheNextOne) {
+  run_scheduled([](Context& context) {
     Tensors first{at::ones({1000})};
     Tensors second{at::ones({1000})};
     c10d::Backend& backend = *context.world().backend();
@@ -190,9 +190,9 @@ TEST(PlannedCollectives, ACallbackMayWaitForTheNextOne) {
   });
 }
 
-TEST(PlannedCollectives, WorksTensorsAndGroupsMayBeDropped) {
+TEST(ScheduledCollectives, WorksTensorsAndGroupsMayBeDropped) {
   for (const auto& [name, start] : starts()) {
-    run_planned([&, &name = name, &start = start](Context& context) {
+    run_scheduled([&, &name = name, &start = start](Context& context) {
       Tensors others;
       {
         const Group group = context.new_group({0, 1});
@@ -209,7 +209,7 @@ TEST(PlannedCollectives, WorksTensorsAndGroupsMayBeDropped) {
 
 // Rank 0 starts a collective that rank 1 never starts, and gives up.
 void leave_alone(const std::function<void(c10d::Backend&)>& give_up) {
-  run_planned([&](Context& context) {
+  run_scheduled([&](Context& context) {
     const Group group = context.new_group({0, 1});
     barrier(group);
     if (context.rank() == 0) {
@@ -224,7 +224,7 @@ void leave_alone(const std::function<void(c10d::Backend&)>& give_up) {
   });
 }
 
-TEST(PlannedCollectives, ATimeoutEndsWhatNobodyWaitsFor) {
+TEST(ScheduledCollectives, ATimeoutEndsWhatNobodyWaitsFor) {
   leave_alone([](c10d::Backend& backend) {
     backend.setTimeout(std::chrono::milliseconds(50));
     Tensors tensors{at::ones({10'000})};
@@ -239,7 +239,7 @@ TEST(PlannedCollectives, ATimeoutEndsWhatNobodyWaitsFor) {
   });
 }
 
-TEST(PlannedCollectives, AWaitHasATimeOfItsOwn) {
+TEST(ScheduledCollectives, AWaitHasATimeOfItsOwn) {
   leave_alone([](c10d::Backend& backend) {
     Tensors tensors{at::ones({10'000})};
     const Work work = backend.allreduce(tensors);
@@ -248,7 +248,7 @@ TEST(PlannedCollectives, AWaitHasATimeOfItsOwn) {
   });
 }
 
-TEST(PlannedCollectives, AnAbortEndsThem) {
+TEST(ScheduledCollectives, AnAbortEndsThem) {
   leave_alone([](c10d::Backend& backend) {
     Tensors tensors{at::ones({10'000})};
     const Work work = backend.allreduce(tensors);
@@ -258,7 +258,7 @@ TEST(PlannedCollectives, AnAbortEndsThem) {
   });
 }
 
-TEST(PlannedCollectives, AGroupThatIsShutDownEndsThem) {
+TEST(ScheduledCollectives, AGroupThatIsShutDownEndsThem) {
   leave_alone([](c10d::Backend& backend) {
     backend.setTimeout(std::chrono::milliseconds(50));
     Tensors tensors{at::ones({10'000})};
@@ -268,9 +268,9 @@ TEST(PlannedCollectives, AGroupThatIsShutDownEndsThem) {
   });
 }
 
-// One rank waits in the plan and the other in the engine, or both in different plans. Both fail long before
-// the timeout, even if a rank only sends.
-TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
+// One rank waits in the schedule and the other in the engine, or both in different schedules. Both fail long
+// before the timeout, even if a rank only sends.
+TEST(ScheduledCollectives, RanksThatDisagreeHearOfItAtOnce) {
   const std::map<std::string, std::function<void(Context&, std::int64_t)>> calls{
       {"barrier",
        [](Context& context, std::int64_t length) {
@@ -304,7 +304,7 @@ TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
   for (const auto& [name, call] : calls) {
     for (const std::int64_t length : {3, 300'000}) {
       std::atomic<int> errors = 0;
-      run_planned([&, &name = name, &call = call](Context& context) {
+      run_scheduled([&, &name = name, &call = call](Context& context) {
         EXPECT_THROW(call(context, length), MismatchError) << name << ", rank " << context.rank();
         ++errors;
         // No rank leaves before all have the error.
@@ -316,8 +316,8 @@ TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
   }
 }
 
-TEST(PlannedCollectives, WhatIsNotDefinedIsRefusedInTheCall) {
-  run_planned([](Context& context) {
+TEST(ScheduledCollectives, WhatIsNotDefinedIsRefusedInTheCall) {
+  run_scheduled([](Context& context) {
     c10d::AllreduceOptions options;
     options.reduceOp = ReduceOp::BAND;
     Tensors tensors{at::ones({10})};
@@ -326,4 +326,4 @@ TEST(PlannedCollectives, WhatIsNotDefinedIsRefusedInTheCall) {
 }
 
 }  // namespace
-}  // namespace rondo::planned_collectives_test
+}  // namespace rondo::scheduled_collectives_test

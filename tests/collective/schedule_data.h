@@ -10,7 +10,7 @@
 #include "rondo/collective/executor.h"
 #include "rondo/collective/reduction.h"
 
-// Inputs and expected results of planned collectives, for tests over any channel.
+// Inputs and expected results of scheduled collectives, for tests over any channel.
 namespace rondo::collective {
 
 inline constexpr DType kAllDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
@@ -59,7 +59,7 @@ inline std::vector<std::byte> input_of(int rank, DType type, std::size_t element
 // Runs a collective on this channel; returns the error of this rank's result, or an empty string.
 inline std::string run_and_compare(Channel& channel, const std::string& algorithm, OperationKind operation,
                                    DType type, Reduction reduction, std::size_t elements, const Wait& wait) {
-  PlanRequest request;
+  ScheduleRequest request;
   request.operation = operation;
   request.rank = channel.rank();
   request.world = channel.size();
@@ -69,7 +69,7 @@ inline std::string run_and_compare(Channel& channel, const std::string& algorith
   for (int rank = 0; rank < request.world; ++rank) request.hosts.push_back(rank % 2);
 
   std::vector<std::byte> data = input_of(request.rank, type, elements);
-  execute(make_plan(algorithm, request), channel, data, type, reduction, wait);
+  execute(make_schedule(algorithm, request), channel, data, type, reduction, wait);
 
   std::vector<std::vector<std::byte>> inputs;
   std::vector<const std::byte*> sources;

@@ -6,9 +6,9 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/collective/plan.h"
+#include "rondo/collective/schedule.h"
 
-namespace rondo::collective::plan_check {
+namespace rondo::collective::schedule_check {
 
 // Symbolic contents of one element of a buffer.
 struct Symbol {
@@ -24,27 +24,27 @@ inline bool overlap(const Range& a, const Range& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// One rank during the run of its plan.
+// One rank during the run of its schedule.
 class SymbolicRank {
  public:
-  explicit SymbolicRank(const Plan& plan) : plan_(plan) {
-    const std::uint64_t elements = plan.bytes.count / plan.element_bytes;
+  explicit SymbolicRank(const Schedule& schedule) : schedule_(schedule) {
+    const std::uint64_t elements = schedule.bytes.count / schedule.element_bytes;
     data_.resize(elements);
-    scratch_.resize(plan.scratch.count / plan.element_bytes);
+    scratch_.resize(schedule.scratch.count / schedule.element_bytes);
     for (std::uint64_t i = 0; i < elements; ++i) {
       data_[i].element = static_cast<std::int64_t>(i);
-      if (contributes(i)) data_[i].ranks = single(plan.rank);
+      if (contributes(i)) data_[i].ranks = single(schedule.rank);
     }
     enter_round();
   }
 
-  bool done() const { return first_ == plan_.steps.size(); }
-  const Plan& plan() const { return plan_; }
+  bool done() const { return first_ == schedule_.steps.size(); }
+  const Schedule& schedule() const { return schedule_; }
 
   // Returns the first pending transfer of this round with `peer` in the given direction.
   const Step* head(int peer, bool sending) const {
     for (std::size_t i = first_; i < end_; ++i) {
-      const Step& step = plan_.steps[i];
+      const Step& step = schedule_.steps[i];
       if (!happened_[i - first_] && step.peer == peer && is_send(step) == sending) return &step;
     }
     return nullptr;
@@ -53,7 +53,7 @@ class SymbolicRank {
   std::vector<int> awaited() const {
     std::vector<int> peers;
     for (std::size_t i = first_; i < end_; ++i) {
-      const Step& step = plan_.steps[i];
+      const Step& step = schedule_.steps[i];
       if (!happened_[i - first_] && is_transfer(step) && !is_send(step)) peers.push_back(step.peer);
     }
     return peers;
@@ -79,8 +79,8 @@ class SymbolicRank {
   bool advance() {
     if (done() || std::find(happened_.begin(), happened_.end(), false) != happened_.end()) return false;
     std::size_t i = end_;
-    for (; i < plan_.steps.size() && plan_.steps[i].round == plan_.steps[first_].round; ++i) {
-      run_local(plan_.steps[i]);
+    for (; i < schedule_.steps.size() && schedule_.steps[i].round == schedule_.steps[first_].round; ++i) {
+      run_local(schedule_.steps[i]);
     }
     first_ = i;
     enter_round();
@@ -98,8 +98,8 @@ class SymbolicRank {
   }
 
   std::string where() const {
-    return str(plan_.algorithm, " ", rondo::name(plan_.operation), " of ", plan_.world, " ranks, rank ",
-               plan_.rank);
+    return str(schedule_.algorithm, " ", rondo::name(schedule_.operation), " of ", schedule_.world,
+               " ranks, rank ", schedule_.rank);
   }
 
   [[noreturn]] void fail(const Step& step, const std::string& what) const {
@@ -108,41 +108,41 @@ class SymbolicRank {
 
  private:
   std::vector<bool> single(int rank) const {
-    std::vector<bool> ranks(static_cast<std::size_t>(plan_.world), false);
+    std::vector<bool> ranks(static_cast<std::size_t>(schedule_.world), false);
     ranks[static_cast<std::size_t>(rank)] = true;
     return ranks;
   }
 
   // Returns the owner of an element if parts belong to ranks.
   int owner(std::uint64_t element) const {
-    PlanRequest request;
-    request.world = plan_.world;
-    request.bytes = plan_.bytes;
-    request.element_bytes = plan_.element_bytes;
-    for (int rank = 0; rank < plan_.world; ++rank) {
+    ScheduleRequest request;
+    request.world = schedule_.world;
+    request.bytes = schedule_.bytes;
+    request.element_bytes = schedule_.element_bytes;
+    for (int rank = 0; rank < schedule_.world; ++rank) {
       const Range part = part_of(request, rank);
-      if (element * plan_.element_bytes < part.offset + part.bytes) return rank;
+      if (element * schedule_.element_bytes < part.offset + part.bytes) return rank;
     }
     return -1;
   }
   bool contributes(std::uint64_t element) const {
-    if (plan_.operation == OperationKind::broadcast) return plan_.rank == plan_.root;
-    return plan_.operation != OperationKind::all_gather || owner(element) == plan_.rank;
+    if (schedule_.operation == OperationKind::broadcast) return schedule_.rank == schedule_.root;
+    return schedule_.operation != OperationKind::all_gather || owner(element) == schedule_.rank;
   }
   bool belongs_to_result(std::uint64_t element) const {
-    if (plan_.operation == OperationKind::reduce) return plan_.rank == plan_.root;
-    return plan_.operation != OperationKind::reduce_scatter || owner(element) == plan_.rank;
+    if (schedule_.operation == OperationKind::reduce) return schedule_.rank == schedule_.root;
+    return schedule_.operation != OperationKind::reduce_scatter || owner(element) == schedule_.rank;
   }
   std::vector<bool> expected(std::uint64_t element) const {
-    if (plan_.operation == OperationKind::broadcast) return single(plan_.root);
-    if (plan_.operation == OperationKind::all_gather) return single(owner(element));
-    return std::vector<bool>(static_cast<std::size_t>(plan_.world), true);
+    if (schedule_.operation == OperationKind::broadcast) return single(schedule_.root);
+    if (schedule_.operation == OperationKind::all_gather) return single(owner(element));
+    return std::vector<bool>(static_cast<std::size_t>(schedule_.world), true);
   }
 
   const Symbols& symbols(Buffer buffer) const { return buffer == Buffer::data ? data_ : scratch_; }
 
   std::pair<std::ptrdiff_t, std::ptrdiff_t> elements_of(const Step& step, const Range& range) const {
-    const std::size_t unit = plan_.element_bytes;
+    const std::size_t unit = schedule_.element_bytes;
     if (range.offset % unit != 0 || range.bytes % unit != 0) fail(step, "cuts an element");
     if ((range.offset + range.bytes) / unit > symbols(range.buffer).size()) fail(step, "leaves its buffer");
     return {static_cast<std::ptrdiff_t>(range.offset / unit),
@@ -179,32 +179,32 @@ class SymbolicRank {
   }
 
   std::size_t index_of(const Step& step) const {
-    return static_cast<std::size_t>(&step - plan_.steps.data()) - first_;
+    return static_cast<std::size_t>(&step - schedule_.steps.data()) - first_;
   }
 
   // Collects the round's transfers, and checks that they can all run concurrently.
   void enter_round() {
     end_ = first_;
-    while (end_ < plan_.steps.size() && plan_.steps[end_].round == plan_.steps[first_].round &&
-           is_transfer(plan_.steps[end_])) {
+    while (end_ < schedule_.steps.size() && schedule_.steps[end_].round == schedule_.steps[first_].round &&
+           is_transfer(schedule_.steps[end_])) {
       ++end_;
     }
     happened_.assign(end_ - first_, false);
     for (std::size_t i = first_; i < end_; ++i) {
-      const Step& step = plan_.steps[i];
-      if (step.round >= plan_.rounds || step.round < 0)
-        fail(step, "is in a round that the plan does not have");
-      if (step.peer >= plan_.world || step.peer == plan_.rank) fail(step, "has no such peer");
+      const Step& step = schedule_.steps[i];
+      if (step.round >= schedule_.rounds || step.round < 0)
+        fail(step, "is in a round that the schedule does not have");
+      if (step.peer >= schedule_.world || step.peer == schedule_.rank) fail(step, "has no such peer");
       if (is_send(step)) continue;
       for (std::size_t other = first_; other < end_; ++other) {
-        if (other != i && overlap(step.range, plan_.steps[other].range)) {
-          fail(step, str("touches the same bytes as ", describe(plan_.steps[other])));
+        if (other != i && overlap(step.range, schedule_.steps[other].range)) {
+          fail(step, str("touches the same bytes as ", describe(schedule_.steps[other])));
         }
       }
     }
   }
 
-  const Plan& plan_;
+  const Schedule& schedule_;
   Symbols data_;
   Symbols scratch_;
   std::size_t first_ = 0;  // steps [first_, end_) are the transfers of the round
@@ -219,7 +219,7 @@ inline bool hand_over(std::vector<SymbolicRank>& ranks) {
     for (const int peer : receiver.awaited()) {
       SymbolicRank& sender = ranks[static_cast<std::size_t>(peer)];
       const Step* taken = receiver.head(peer, false);
-      const Step* given = sender.head(receiver.plan().rank, true);
+      const Step* given = sender.head(receiver.schedule().rank, true);
       if (taken == nullptr || given == nullptr) continue;
       if (taken->round != given->round) receiver.fail(*taken, str("meets a send of round ", given->round));
       if (taken->range.bytes != given->range.bytes) {
@@ -233,7 +233,7 @@ inline bool hand_over(std::vector<SymbolicRank>& ranks) {
   return moved;
 }
 
-// Proves that the plans of all ranks of one collective work together, by running them on symbols: every
+// Proves that the schedules of all ranks of one collective work together, by running them on symbols: every
 // element is the set of ranks whose contributions it contains.
 //
 // The proof covers: every message meets its counterpart of the same size in the same round; no rank waits
@@ -241,16 +241,16 @@ inline bool hand_over(std::vector<SymbolicRank>& ranks) {
 // buffer); within a round no transfer reads or writes bytes that another one writes; nothing is read before
 // it is written; and every element of the result contains every rank's contribution exactly once. Throws
 // Error that names the rank, the round and the step otherwise. Cost: elements x steps.
-inline void check_plans(const std::vector<Plan>& plans) {
+inline void check_schedules(const std::vector<Schedule>& schedules) {
   std::vector<SymbolicRank> ranks;
-  ranks.reserve(plans.size());
-  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
-    const Plan& plan = plans[rank];
-    if (plan.rank != static_cast<int>(rank) || plan.world != static_cast<int>(plans.size()) ||
-        plan.bytes != plans[0].bytes || plan.rounds != plans[0].rounds) {
-      throw Error(str("plan ", rank, " of ", plans.size(), " is not of this collective"));
+  ranks.reserve(schedules.size());
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+    const Schedule& schedule = schedules[rank];
+    if (schedule.rank != static_cast<int>(rank) || schedule.world != static_cast<int>(schedules.size()) ||
+        schedule.bytes != schedules[0].bytes || schedule.rounds != schedules[0].rounds) {
+      throw Error(str("schedule ", rank, " of ", schedules.size(), " is not of this collective"));
     }
-    ranks.emplace_back(plan);
+    ranks.emplace_back(schedule);
   }
   bool moved = true;
   while (moved) {
@@ -266,4 +266,4 @@ inline void check_plans(const std::vector<Plan>& plans) {
   for (const SymbolicRank& rank : ranks) rank.check_result();
 }
 
-}  // namespace rondo::collective::plan_check
+}  // namespace rondo::collective::schedule_check

@@ -1,5 +1,5 @@
 // Every algorithm, operation and world size from 1 to 17, on symbols: no data, no communication.
-#include "rondo/collective/plan.h"
+#include "rondo/collective/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -8,18 +8,18 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "tests/collective/plan_check.h"
+#include "tests/collective/schedule_check.h"
 #include "tests/errors.h"
 
-namespace rondo::collective::plan_test {
+namespace rondo::collective::schedule_test {
 namespace {
 
-using plan_check::check_plans;
+using schedule_check::check_schedules;
 
 constexpr int kLargestWorld = 17;
 
-// Returns the layouts of hosts for a hierarchical plan: one host, two alternating, blocks of three (the last
-// may be smaller).
+// Returns the layouts of hosts for a hierarchical schedule: one host, two alternating, blocks of three (the
+// last may be smaller).
 std::vector<std::vector<int>> host_layouts(int world) {
   std::vector<int> one;
   std::vector<int> turns;
@@ -34,11 +34,11 @@ std::vector<std::vector<int>> host_layouts(int world) {
 
 // Calls use(algorithm, request) for every combination, at one size; request.rank is 0.
 template <class Use>
-void for_every_plan(const Use& use) {
+void for_every_schedule(const Use& use) {
   for (const Algorithm& algorithm : algorithms()) {
     for (const OperationKind operation : algorithm.operations) {
       for (int world = 1; world <= kLargestWorld; ++world) {
-        PlanRequest request;
+        ScheduleRequest request;
         request.operation = operation;
         request.world = world;
         request.root = (world * 2) / 3;
@@ -56,34 +56,34 @@ void for_every_plan(const Use& use) {
   }
 }
 
-TEST(PlanTest, EveryPlanReducesEveryChunkOnceWithoutDeadlockAtAnySize) {
+TEST(ScheduleTest, EveryScheduleReducesEveryChunkOnceWithoutDeadlockAtAnySize) {
   int checked = 0;
-  for_every_plan([&](const Algorithm& algorithm, PlanRequest request) {
+  for_every_schedule([&](const Algorithm& algorithm, ScheduleRequest request) {
     const auto world = static_cast<std::uint64_t>(request.world);
     // Zero elements, one, one fewer than ranks, and an uneven number in a few segments.
     for (const std::uint64_t elements : {std::uint64_t{0}, std::uint64_t{1}, world - 1, 2 * world + 3}) {
       request.element_bytes = 2;
       request.bytes = {elements * request.element_bytes};
       request.segment = {10};
-      ASSERT_NO_THROW(check_plans(make_plans(algorithm.name, request)));
+      ASSERT_NO_THROW(check_schedules(make_schedules(algorithm.name, request)));
       ++checked;
     }
   });
   EXPECT_GT(checked, 5000);
 }
 
-TEST(PlanTest, RoundsBytesAndScratchFollowTheClosedForms) {
-  for_every_plan([&](const Algorithm& algorithm, PlanRequest request) {
+TEST(ScheduleTest, RoundsBytesAndScratchFollowTheClosedForms) {
+  for_every_schedule([&](const Algorithm& algorithm, ScheduleRequest request) {
     // Divides evenly among ranks, powers of two and halves; elements are cache lines, so scratch has no gaps.
     request.element_bytes = 64;
     request.bytes = {64U * 32 * static_cast<std::uint64_t>(request.world)};
     request.segment = {request.bytes.count / 8};
-    for (Plan& plan : make_plans(algorithm.name, request)) {
-      request.rank = plan.rank;
-      const Cost counted = count_cost(plan);
+    for (Schedule& schedule : make_schedules(algorithm.name, request)) {
+      request.rank = schedule.rank;
+      const Cost counted = count_cost(schedule);
       const Cost closed = closed_form_cost(algorithm.name, request);
       const std::string what =
-          str(algorithm.name, " ", rondo::name(request.operation), ", rank ", plan.rank, " of ",
+          str(algorithm.name, " ", rondo::name(request.operation), ", rank ", schedule.rank, " of ",
               request.world, " root ", request.root, request.in_rank_order ? ", in rank order" : "");
       ASSERT_EQ(counted.rounds, closed.rounds) << what;
       ASSERT_EQ(counted.bytes_sent, closed.bytes_sent) << what;
@@ -93,24 +93,25 @@ TEST(PlanTest, RoundsBytesAndScratchFollowTheClosedForms) {
   });
 }
 
-TEST(PlanTest, PlansStayCorrectOnOtherGrids) {
+TEST(ScheduleTest, SchedulesStayCorrectOnOtherGrids) {
   for (const OperationKind operation : find_algorithm("torus_2d").operations) {
     for (const int rows : {1, 2, 3, 4, 6, 12}) {
-      PlanRequest request{
+      ScheduleRequest request{
           .operation = operation, .world = 12, .bytes = {12 * 24 * 4}, .root = 7, .rows = rows};
-      ASSERT_NO_THROW(check_plans(make_plans("torus_2d", request))) << rows;
+      ASSERT_NO_THROW(check_schedules(make_schedules("torus_2d", request))) << rows;
       request.rank = 5;
-      ASSERT_EQ(count_cost(make_plan("torus_2d", request)), closed_form_cost("torus_2d", request)) << rows;
+      ASSERT_EQ(count_cost(make_schedule("torus_2d", request)), closed_form_cost("torus_2d", request))
+          << rows;
     }
   }
 }
 
 // The figures of docs/algorithms.md, computed by hand.
-TEST(PlanTest, WellKnownFigures) {
+TEST(ScheduleTest, WellKnownFigures) {
   const auto cost = [](const std::string& name, OperationKind operation, int world, int rank,
                        std::uint64_t bytes) {
-    PlanRequest request{.operation = operation, .rank = rank, .world = world, .bytes = {bytes}};
-    return count_cost(make_plan(name, request));
+    ScheduleRequest request{.operation = operation, .rank = rank, .world = world, .bytes = {bytes}};
+    return count_cost(make_schedule(name, request));
   };
   constexpr std::uint64_t kBytes = 1 << 20;
   EXPECT_EQ(cost("ring", OperationKind::all_reduce, 4, 2, kBytes),
@@ -127,98 +128,98 @@ TEST(PlanTest, WellKnownFigures) {
 }
 
 // Tests that the checker detects faults.
-class BrokenPlans : public ::testing::Test {
+class BrokenSchedules : public ::testing::Test {
  protected:
   void SetUp() override {
-    plans = make_plans("ring", {.operation = OperationKind::all_reduce, .world = 3, .bytes = {36}});
-    ASSERT_NO_THROW(check_plans(plans));
+    schedules = make_schedules("ring", {.operation = OperationKind::all_reduce, .world = 3, .bytes = {36}});
+    ASSERT_NO_THROW(check_schedules(schedules));
   }
   void expect_found(const std::string& named) {
     try {
-      check_plans(plans);
+      check_schedules(schedules);
       FAIL() << "not found: " << named;
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find(named), std::string::npos) << e.what();
     }
   }
   Step& first(int rank, StepKind kind) {
-    auto& steps = plans[static_cast<std::size_t>(rank)].steps;
+    auto& steps = schedules[static_cast<std::size_t>(rank)].steps;
     return *std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.kind == kind; });
   }
-  std::vector<Plan> plans;
+  std::vector<Schedule> schedules;
 };
 
-TEST_F(BrokenPlans, ALostStepIsADeadlock) {
-  auto& steps = plans[1].steps;
+TEST_F(BrokenSchedules, ALostStepIsADeadlock) {
+  auto& steps = schedules[1].steps;
   const auto last_send = std::find_if(steps.rbegin(), steps.rend(),
                                       [](const Step& step) { return step.kind == StepKind::send; });
   steps.erase(std::next(last_send).base());
   expect_found("rank 2 waits for ever, for ranks 1");
 }
 
-TEST_F(BrokenPlans, AContributionAddedTwice) {
+TEST_F(BrokenSchedules, AContributionAddedTwice) {
   // The sum is received once more instead of a finished piece.
-  for (Step& step : plans[0].steps) {
+  for (Step& step : schedules[0].steps) {
     if (step.kind == StepKind::recv) step.kind = StepKind::recv_reduce;
   }
   expect_found("twice");
 }
 
-TEST_F(BrokenPlans, AContributionForgotten) {
+TEST_F(BrokenSchedules, AContributionForgotten) {
   first(2, StepKind::recv_reduce).kind = StepKind::recv;
   expect_found("does not hold every contribution once");
 }
 
-TEST_F(BrokenPlans, AnotherPiece) {
+TEST_F(BrokenSchedules, AnotherPiece) {
   Step& step = first(1, StepKind::recv_reduce);
   step.range.offset = (step.range.offset + 12) % 36;
   // The range is now the piece that is sent in the same round.
   expect_found("rank 1");
 }
 
-TEST_F(BrokenPlans, SizesThatDiffer) {
+TEST_F(BrokenSchedules, SizesThatDiffer) {
   first(0, StepKind::send).range.bytes -= 4;
   expect_found("meets a send of 8 bytes");
 }
 
-TEST_F(BrokenPlans, HalfAnElement) {
+TEST_F(BrokenSchedules, HalfAnElement) {
   first(0, StepKind::send).range.bytes -= 2;
   first(1, StepKind::recv_reduce).range.bytes -= 2;
   expect_found("cuts an element");
 }
 
-TEST_F(BrokenPlans, OutsideOfTheBuffer) {
+TEST_F(BrokenSchedules, OutsideOfTheBuffer) {
   first(0, StepKind::send).range.offset = 1000;
   expect_found("leaves its buffer");
 }
 
-TEST_F(BrokenPlans, ScratchThatNobodyWrote) {
-  plans[0].scratch = {12};
+TEST_F(BrokenSchedules, ScratchThatNobodyWrote) {
+  schedules[0].scratch = {12};
   first(0, StepKind::send).range = {Buffer::scratch, 0, 12};
   expect_found("nobody has written");
 }
 
-TEST_F(BrokenPlans, RoundsThatDiffer) {
-  for (Step& step : plans[2].steps) ++step.round;
-  for (Plan& plan : plans) ++plan.rounds;
+TEST_F(BrokenSchedules, RoundsThatDiffer) {
+  for (Step& step : schedules[2].steps) ++step.round;
+  for (Schedule& schedule : schedules) ++schedule.rounds;
   expect_found("round");
 }
 
-TEST(PlanTest, ACopyMovesWhatWasReceived) {
-  std::vector<Plan> plans =
-      make_plans("naive", {.operation = OperationKind::broadcast, .world = 2, .bytes = {8}});
-  Plan& receiver = plans[1];
+TEST(ScheduleTest, ACopyMovesWhatWasReceived) {
+  std::vector<Schedule> schedules =
+      make_schedules("naive", {.operation = OperationKind::broadcast, .world = 2, .bytes = {8}});
+  Schedule& receiver = schedules[1];
   receiver.scratch = {8};
   receiver.steps[0].range.buffer = Buffer::scratch;
-  EXPECT_THROW(check_plans(plans), Error);
+  EXPECT_THROW(check_schedules(schedules), Error);
   receiver.steps.push_back({StepKind::copy, 0, -1, {Buffer::data, 0, 8}, {{Buffer::scratch, 0, 8}}});
-  EXPECT_NO_THROW(check_plans(plans));
+  EXPECT_NO_THROW(check_schedules(schedules));
 }
 
-TEST(PlanTest, BadRequestsNameWhatIsWrong) {
-  const auto expect = [](const std::string& name, const PlanRequest& request,
+TEST(ScheduleTest, BadRequestsNameWhatIsWrong) {
+  const auto expect = [](const std::string& name, const ScheduleRequest& request,
                          const std::vector<const char*>& facts) {
-    testing::expect_facts(testing::message_of<UsageError>([&] { make_plan(name, request); }), facts);
+    testing::expect_facts(testing::message_of<UsageError>([&] { make_schedule(name, request); }), facts);
   };
   expect("rings", {},
          {"'rings'", "naive", "all_to_all", "reduce_broadcast", "ring", "halving_doubling",
@@ -235,10 +236,10 @@ TEST(PlanTest, BadRequestsNameWhatIsWrong) {
   EXPECT_THROW(find_operation("all_reduse"), UsageError);
 }
 
-TEST(PlanTest, TheTableShowsEveryStep) {
-  const std::vector<Plan> plans =
-      make_plans("ring", {.operation = OperationKind::all_reduce, .world = 4, .bytes = KiB(4)});
-  const std::string table = plan_table(plans);
+TEST(ScheduleTest, TheTableShowsEveryStep) {
+  const std::vector<Schedule> schedules =
+      make_schedules("ring", {.operation = OperationKind::all_reduce, .world = 4, .bytes = KiB(4)});
+  const std::string table = schedule_table(schedules);
   EXPECT_NE(table.find("ring all_reduce, 4 ranks, 4.0 KiB: 6 rounds"), std::string::npos) << table;
   EXPECT_NE(table.find("receive and add from rank 3"), std::string::npos) << table;
   // A heading, a line of columns, 4 ranks x 6 rounds x 2 steps, an empty line, and one line per rank with a
@@ -247,4 +248,4 @@ TEST(PlanTest, TheTableShowsEveryStep) {
 }
 
 }  // namespace
-}  // namespace rondo::collective::plan_test
+}  // namespace rondo::collective::schedule_test

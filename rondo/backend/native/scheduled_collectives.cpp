@@ -1,4 +1,4 @@
-#include "rondo/backend/native/planned_collectives.h"
+#include "rondo/backend/native/scheduled_collectives.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -56,12 +56,12 @@ AgreedSettings what_is_known_here(bool in_rank_order) {
   return {by_hand == nullptr ? "" : by_hand, collective::format_tuning(tuning), in_rank_order};
 }
 
-bool is_planned(OperationKind kind) {
-  const std::vector<OperationKind>& planned = collective::planned_operations();
-  return std::find(planned.begin(), planned.end(), kind) != planned.end();
+bool is_scheduled(OperationKind kind) {
+  const std::vector<OperationKind>& scheduled = collective::scheduled_operations();
+  return std::find(scheduled.begin(), scheduled.end(), kind) != scheduled.end();
 }
 
-// Returns whether input or output has one piece per rank, which a plan treats as one buffer.
+// Returns whether input or output has one piece per rank, which a schedule treats as one buffer.
 bool has_pieces(OperationKind kind) {
   return kind == OperationKind::reduce_scatter || kind == OperationKind::all_gather;
 }
@@ -85,7 +85,7 @@ CollectiveRequest announced(const CollectiveRequest& request) {
           .reduction = request.reduction,
           .root = request.root,
           .elements = request.elements,
-          .by_plan = true,
+          .by_schedule = true,
           .call = request.call};
 }
 
@@ -93,8 +93,8 @@ Deadline earlier(const Deadline& a, const Deadline& b) { return a.at() < b.at() 
 
 }  // namespace
 
-std::shared_ptr<PlannedCollectives> PlannedCollectives::make(Store& store, std::shared_ptr<Engine> engine,
-                                                             bool in_rank_order) {
+std::shared_ptr<ScheduledCollectives> ScheduledCollectives::make(Store& store, std::shared_ptr<Engine> engine,
+                                                                 bool in_rank_order) {
   const shared_memory::GroupOptions& options = engine->options();
   const std::string key = str("algorithms/", options.group_name);
   if (options.rank == 0) store.set(key, format(what_is_known_here(in_rank_order)));
@@ -103,19 +103,19 @@ std::shared_ptr<PlannedCollectives> PlannedCollectives::make(Store& store, std::
   Chooser chooser(collective::parse_tuning(agreed.tuning, "rank 0's table"),
                   collective::parse_hand_set(agreed.by_hand, kVariable));
   if (chooser.only_engine() || options.size == 1) return nullptr;
-  return std::shared_ptr<PlannedCollectives>(
-      new PlannedCollectives(store, std::move(engine), std::move(chooser), agreed.in_rank_order));
+  return std::shared_ptr<ScheduledCollectives>(
+      new ScheduledCollectives(store, std::move(engine), std::move(chooser), agreed.in_rank_order));
 }
 
-PlannedCollectives::PlannedCollectives(Store& store, std::shared_ptr<Engine> engine, Chooser chooser,
-                                       bool in_rank_order)
+ScheduledCollectives::ScheduledCollectives(Store& store, std::shared_ptr<Engine> engine, Chooser chooser,
+                                           bool in_rank_order)
     : engine_(std::move(engine)),
       chooser_(std::move(chooser)),
       rank_(engine_->rank()),
       size_(engine_->size()),
       in_rank_order_(in_rank_order),
       channel_(std::make_unique<SharedMemoryChannel>(
-          store, SharedMemoryChannel::Options{str("plans-", engine_->options().group_name), rank_, size_,
+          store, SharedMemoryChannel::Options{str("schedules-", engine_->options().group_name), rank_, size_,
                                               engine_->options().timeout,
                                               [this] {
                                                 engine_->agreed(announcement_);
@@ -123,7 +123,7 @@ PlannedCollectives::PlannedCollectives(Store& store, std::shared_ptr<Engine> eng
                                               }})),
       helpers_([this](HelperThread::Control& control) { help(control); }) {}
 
-PlannedCollectives::~PlannedCollectives() {
+ScheduledCollectives::~ScheduledCollectives() {
   // In a forked child, threads that do not exist there may hold the locks.
   if (!process_.is_current()) return;
   end_all(
@@ -131,9 +131,9 @@ PlannedCollectives::~PlannedCollectives() {
       std::uncaught_exceptions() > 0 ? Duration::zero() : Duration(shared_memory::kLeavePatience));
 }
 
-std::optional<collective::Choice> PlannedCollectives::choose(const CollectiveRequest& request) const {
+std::optional<collective::Choice> ScheduledCollectives::choose(const CollectiveRequest& request) const {
   // The engine runs averages of integers, and refuses undefined reductions.
-  if (!is_planned(request.kind) || request.weighted || request.elements == 0 ||
+  if (!is_scheduled(request.kind) || request.weighted || request.elements == 0 ||
       !supports(request.type, request.reduction)) {
     return {};
   }
@@ -143,8 +143,8 @@ std::optional<collective::Choice> PlannedCollectives::choose(const CollectiveReq
   return choice;
 }
 
-std::optional<std::uint64_t> PlannedCollectives::start(const CollectiveRequest& request, Owner owner,
-                                                       const Deadline& deadline, bool caller_waits) {
+std::optional<std::uint64_t> ScheduledCollectives::start(const CollectiveRequest& request, Owner owner,
+                                                         const Deadline& deadline, bool caller_waits) {
   std::optional<collective::Choice> choice = choose(request);
   if (!choice) return {};
   // Throws if the group has failed or was shut down.
@@ -157,7 +157,7 @@ std::optional<std::uint64_t> PlannedCollectives::start(const CollectiveRequest& 
   return started_++;
 }
 
-bool PlannedCollectives::run(const CollectiveRequest& request, const Deadline& deadline) {
+bool ScheduledCollectives::run(const CollectiveRequest& request, const Deadline& deadline) {
   const auto outcome = std::make_shared<Outcome>();
   const std::optional<std::uint64_t> number = start(request, outcome, deadline, true);
   if (!number) return false;
@@ -166,7 +166,7 @@ bool PlannedCollectives::run(const CollectiveRequest& request, const Deadline& d
   return true;
 }
 
-void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
+void ScheduledCollectives::wait(std::uint64_t number, const Deadline& deadline) {
   engine_->check_process();
   std::unique_lock lock(mutex_);
   while (ended_ <= number) {
@@ -180,7 +180,7 @@ void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
     }
     if (deadline.passed()) {
       give_up(std::make_exception_ptr(TimeoutError(
-          str("a collective by a plan, number ", number, ", on rank ", rank_, " of group '",
+          str("a collective by a schedule, number ", number, ", on rank ", rank_, " of group '",
               engine_->options().group_name, "' had not ended when the time to wait for it was over"),
           {})));
     }
@@ -188,7 +188,7 @@ void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
   }
 }
 
-void PlannedCollectives::help(HelperThread::Control& control) {
+void ScheduledCollectives::help(HelperThread::Control& control) {
   std::unique_lock lock(mutex_);
   while (!control.stopped()) {
     const std::uint32_t word = control.word();
@@ -211,8 +211,8 @@ void PlannedCollectives::help(HelperThread::Control& control) {
   }
 }
 
-PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mutex>& lock,
-                                                       const Deadline& limit) {
+ScheduledCollectives::Owner ScheduledCollectives::run_next(std::unique_lock<std::mutex>& lock,
+                                                           const Deadline& limit) {
   const QueuedCollective queued = std::move(queue_.front());
   queue_.pop_front();
   running_ = true;
@@ -220,7 +220,7 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
   lock.unlock();
   if (!error) {
     try {
-      run_plan(queued, earlier(queued.deadline, limit));
+      run_schedule(queued, earlier(queued.deadline, limit));
     } catch (const std::exception&) {
       error = std::current_exception();
     }
@@ -238,7 +238,7 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
   if (!queue_.empty() && helpers_.has_threads()) helpers_.call();
   if (error) {
     // Wakes peers that wait in the engine. Done before the announcement, because its callbacks may wait for
-    // plans.
+    // schedules.
     lock.unlock();
     engine_->abort(error);
     lock.lock();
@@ -246,9 +246,10 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
   return queued.owner;
 }
 
-void PlannedCollectives::run_plan(const QueuedCollective& queued, const Deadline& deadline) {
+void ScheduledCollectives::run_schedule(const QueuedCollective& queued, const Deadline& deadline) {
   const Wait wait{deadline, &cancel_};
-  // The plan starts after all earlier operations of the engine: the peers may need this rank in those first.
+  // The schedule starts after all earlier operations of the engine: the peers may need this rank in those
+  // first.
   if (queued.announcement > 0) engine_->wait(queued.announcement - 1, wait);
   announcement_ = queued.announcement;
   const std::span<std::byte> buffer = fill_buffer(queued.request);
@@ -258,19 +259,19 @@ void PlannedCollectives::run_plan(const QueuedCollective& queued, const Deadline
   engine_->wait_agreed(queued.announcement, wait);
 }
 
-void PlannedCollectives::sleep(std::unique_lock<std::mutex>& lock, Duration limit) {
+void ScheduledCollectives::sleep(std::unique_lock<std::mutex>& lock, Duration limit) {
   const std::uint32_t seen = endings_.load();
   lock.unlock();
   futex_wait(endings_, seen, limit);
   lock.lock();
 }
 
-void PlannedCollectives::give_up(const std::exception_ptr& error) {
+void ScheduledCollectives::give_up(const std::exception_ptr& error) {
   if (!given_up_) given_up_ = error;
   cancel_.cancel();
 }
 
-void PlannedCollectives::end_all(const std::exception_ptr& error, Duration patience) {
+void ScheduledCollectives::end_all(const std::exception_ptr& error, Duration patience) {
   if (!process_.is_current()) return;
   const Deadline limit = Deadline::after(std::min(patience, Duration(engine_->options().timeout)));
   std::vector<Owner> ended;
@@ -288,42 +289,42 @@ void PlannedCollectives::end_all(const std::exception_ptr& error, Duration patie
   for (const Owner& owner : ended) owner->announce();
 }
 
-void PlannedCollectives::abort(const std::string& reason) {
+void ScheduledCollectives::abort(const std::string& reason) {
   end_all(std::make_exception_ptr(CancelledError(reason)), Duration::zero());
 }
 
-void PlannedCollectives::close(const std::string& reason) {
+void ScheduledCollectives::close(const std::string& reason) {
   end_all(std::make_exception_ptr(UsageError(reason)), shared_memory::kLeavePatience);
 }
 
-std::uint64_t PlannedCollectives::buffer_bytes(const CollectiveRequest& request) const {
+std::uint64_t ScheduledCollectives::buffer_bytes(const CollectiveRequest& request) const {
   return request.bytes() * (has_pieces(request.kind) ? static_cast<std::uint64_t>(size_) : 1);
 }
 
-Executor& PlannedCollectives::executor_for(const CollectiveRequest& request,
-                                           const collective::Choice& choice) {
+Executor& ScheduledCollectives::executor_for(const CollectiveRequest& request,
+                                             const collective::Choice& choice) {
   std::unique_ptr<Executor>& executor = executors_[{request.kind, request.type, request.reduction,
                                                     request.root, request.bytes(), choice.algorithm}];
   if (executor == nullptr) {
     if (rank_ == 0)
       log::info("algorithm ", choice.algorithm, " for ", describe(request), ": ", choice.reason);
-    collective::PlanRequest plan;
-    plan.operation = request.kind;
-    plan.rank = rank_;
-    plan.world = size_;
-    plan.bytes = Bytes{buffer_bytes(request)};
-    plan.element_bytes = element_bytes(request.type);
-    plan.root = request.root;
-    plan.in_rank_order = in_rank_order_;
-    executor = std::make_unique<Executor>(collective::make_plan(choice.algorithm, plan), request.type,
+    collective::ScheduleRequest schedule;
+    schedule.operation = request.kind;
+    schedule.rank = rank_;
+    schedule.world = size_;
+    schedule.bytes = Bytes{buffer_bytes(request)};
+    schedule.element_bytes = element_bytes(request.type);
+    schedule.root = request.root;
+    schedule.in_rank_order = in_rank_order_;
+    executor = std::make_unique<Executor>(collective::make_schedule(choice.algorithm, schedule), request.type,
                                           request.reduction);
   }
   return *executor;
 }
 
-// Returns the buffer of the plan, filled with this rank's input. All pieces have one length, so the plan's
-// parts equal the pieces.
-std::span<std::byte> PlannedCollectives::fill_buffer(const CollectiveRequest& request) {
+// Returns the buffer of the schedule, filled with this rank's input. All pieces have one length, so the
+// schedule's parts equal the pieces.
+std::span<std::byte> ScheduledCollectives::fill_buffer(const CollectiveRequest& request) {
   const std::uint64_t piece = request.bytes();
   if (request.kind == OperationKind::reduce && rank_ != request.root) {
     // Only the root's buffer changes.
@@ -347,8 +348,8 @@ std::span<std::byte> PlannedCollectives::fill_buffer(const CollectiveRequest& re
   return scratch_;
 }
 
-void PlannedCollectives::take_result(const CollectiveRequest& request,
-                                     std::span<const std::byte> buffer) const {
+void ScheduledCollectives::take_result(const CollectiveRequest& request,
+                                       std::span<const std::byte> buffer) const {
   const std::uint64_t piece = request.bytes();
   if (request.kind == OperationKind::reduce_scatter)
     std::memcpy(request.output.base, buffer.data() + piece * static_cast<std::size_t>(rank_), piece);

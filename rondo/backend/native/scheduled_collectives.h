@@ -18,30 +18,32 @@
 
 namespace rondo {
 
-// Runs collectives of a group by a plan if the chooser finds a plan that is faster than the engine, or if
-// RONDO_ALGORITHM names one: all_reduce, reduce_scatter, all_gather, broadcast and reduce. The engine runs
-// all others.
+// Runs collectives of a group by a schedule if the chooser finds a schedule that is faster than the engine,
+// or if RONDO_ALGORITHM names one: all_reduce, reduce_scatter, all_gather, broadcast and reduce. The engine
+// runs all others.
 //
-// Plans run one after the other in the order in which they were started, on a waiting thread or on a helper
-// thread, so that plans end while their rank is elsewhere. The sums may be added in another order
+// Schedules run one after the other in the order in which they were started, on a waiting thread or on a
+// helper thread, so that schedules end while their rank is elsewhere. The sums may be added in another order
 // than the engine's (docs/algorithms.md), unless the group is deterministic. Any thread; all ranks make the
 // collectives in the same order. The first error of communication is final for the group.
 //
-// When a collective starts, an engine operation that moves no data announces it (CollectiveRequest::by_plan).
-// So the engine's order of calls includes plans, and ranks detect a mismatch whether they wait in the engine,
-// in the plan, or, after it, for peers that have not started this collective.
-class PlannedCollectives {
+// When a collective starts, an engine operation that moves no data announces it
+// (CollectiveRequest::by_schedule). So the engine's order of calls includes schedules, and ranks detect a
+// mismatch whether they wait in the engine, in the schedule, or, after it, for peers that have not started
+// this collective.
+class ScheduledCollectives {
  public:
   // Makes the object, or returns null if the engine runs every collective. Collective over the store: rank 0
   // broadcasts its measurements (tuning_path()), the user's settings and whether sums are added in rank
   // order, so that all ranks choose alike. In rank order only the user's settings apply, because the
-  // measurements are of other plans. Throws UsageError for an invalid RONDO_ALGORITHM, on all ranks.
-  static std::shared_ptr<PlannedCollectives> make(Store& store, std::shared_ptr<shared_memory::Engine> engine,
-                                                  bool in_rank_order);
+  // measurements are of other schedules. Throws UsageError for an invalid RONDO_ALGORITHM, on all ranks.
+  static std::shared_ptr<ScheduledCollectives> make(Store& store,
+                                                    std::shared_ptr<shared_memory::Engine> engine,
+                                                    bool in_rank_order);
   // Closes as close() does, but does not wait for collectives in flight during stack unwinding.
-  ~PlannedCollectives();
-  PlannedCollectives(const PlannedCollectives&) = delete;
-  PlannedCollectives& operator=(const PlannedCollectives&) = delete;
+  ~ScheduledCollectives();
+  ScheduledCollectives(const ScheduledCollectives&) = delete;
+  ScheduledCollectives& operator=(const ScheduledCollectives&) = delete;
 
   bool adds_in_rank_order() const { return in_rank_order_; }
 
@@ -52,7 +54,7 @@ class PlannedCollectives {
   std::optional<std::uint64_t> start(const CollectiveRequest& request,
                                      std::shared_ptr<shared_memory::OperationOwner> owner,
                                      const Deadline& deadline, bool caller_waits);
-  // Blocks until the collective has ended; its owner has the outcome. After `deadline` all plans end with
+  // Blocks until the collective has ended; its owner has the outcome. After `deadline` all schedules end with
   // TimeoutError.
   void wait(std::uint64_t number, const Deadline& deadline);
   // Runs a collective to its end; returns false and does nothing if the engine is to run it. Throws as
@@ -74,14 +76,14 @@ class PlannedCollectives {
     Deadline deadline;
   };
 
-  PlannedCollectives(Store& store, std::shared_ptr<shared_memory::Engine> engine, collective::Chooser chooser,
-                     bool in_rank_order);
+  ScheduledCollectives(Store& store, std::shared_ptr<shared_memory::Engine> engine,
+                       collective::Chooser chooser, bool in_rank_order);
   std::optional<collective::Choice> choose(const CollectiveRequest& request) const;
   void help(shared_memory::HelperThread::Control& control);
   // Runs the first collective of the queue with the lock released; no other may be running. Returns the
   // owner, which must be announced without the lock.
   Owner run_next(std::unique_lock<std::mutex>& lock, const Deadline& limit);
-  void run_plan(const QueuedCollective& queued, const Deadline& deadline);
+  void run_schedule(const QueuedCollective& queued, const Deadline& deadline);
   // Releases the lock and blocks until a collective ends or `limit` has passed.
   void sleep(std::unique_lock<std::mutex>& lock, Duration limit);
   // Requires the lock.
@@ -101,13 +103,13 @@ class PlannedCollectives {
   const OwnProcess process_;
   const CancelToken cancel_;
 
-  // Used only by the thread that runs a plan.
+  // Used only by the thread that runs a schedule.
   std::unique_ptr<Channel> channel_;
   // Executors by operation, type, reduction, root, bytes and algorithm. A training job has few.
   using Key = std::tuple<OperationKind, DType, Reduction, int, std::uint64_t, std::string>;
   std::map<Key, std::unique_ptr<collective::Executor>> executors_;
   std::uint64_t announcement_ = 0;  // of the running collective
-  std::vector<std::byte> scratch_;  // plan's buffer if the caller's pieces are not adjacent
+  std::vector<std::byte> scratch_;  // schedule's buffer if the caller's pieces are not adjacent
 
   std::mutex mutex_;  // protects the fields below
   std::deque<QueuedCollective> queue_;
