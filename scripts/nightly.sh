@@ -12,6 +12,7 @@
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
+#   long       tests that make test leaves out since a shorter one covers most of what they do
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
 #   docs       make docs: a dead link, a page in no table of contents or an outdated table of flags fails
 #   docs_api   make docs-api: a public function, type or field without a comment fails
@@ -49,6 +50,7 @@ bundle() {
   LIBTORCH=$GPU_LIBTORCH make gpu-bundle && scripts/try_gpu_bundle.py --venv "$GPU_LIBTORCH"
 }
 coverage() { scripts/coverage.sh; }
+long() { release && "$python" -m pytest tests/integration -m long -n 2; }
 tooling() { release && "$python" -m pytest tests/integration -m tooling -n 2; }
 package() {
   make package
@@ -109,7 +111,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy docs tooling clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers frameworks bench coverage)
+all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -14,6 +14,8 @@ results=$build/test-results
 rm -rf "$results"
 mkdir -p "$results"
 
+# One test more at a time than there are processors: many wait for processes and deadlines more than they compute.
+jobs=$(($(nproc) + 1))
 status=0
 ended=() # results of runners that did not pass
 began=$SECONDS
@@ -21,13 +23,13 @@ took() {
   say "$1 took $((SECONDS - began)) s"
   began=$SECONDS
 }
-ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --output-junit "$results/ctest.xml" --progress || {
+ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --output-junit "$results/ctest.xml" --progress || {
   ended+=("ctest ended with exit code $? after $((SECONDS - began)) s")
   second_look ctest "$results" -- ctest --test-dir "$build" || status=1
 }
 took "ctest"
-# Two tests at a time, since most wait for processes more than they compute; then, one after the other, those that need
-# the whole machine. scripts/nightly.sh runs the tests of the project's own tools.
+# Then, one after the other, tests that need the whole machine. scripts/nightly.sh runs those of the project's own tools,
+# and long ones.
 export RONDO_BIN=$build/bin
 pytest() {
   "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" || {
@@ -37,8 +39,8 @@ pytest() {
   took "$1"
 }
 cd "$root"
-pytest pytest -m "not alone and not tooling" -n 2 --dist loadgroup
-pytest pytest-alone -m "alone and not tooling"
+pytest pytest -m "not alone and not tooling and not long" -n "$jobs" --dist loadgroup
+pytest pytest-alone -m "alone and not tooling and not long"
 # Repeated at the end for readers of the last lines only.
 for line in "${ended[@]}"; do say "$line"; done
 "$python" "$root/scripts/count_tests.py" "$results/ctest.xml" "$results/pytest.xml" "$results/pytest-alone.xml" || status=1

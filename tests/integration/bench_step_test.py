@@ -29,9 +29,11 @@ def largest_difference(a, b):
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
 
 
-@pytest.mark.parametrize("model, optimizer, rate", [("gpt-tiny", "adamw", 1e-3), ("mlp", "sgd", 0.05)])
-@pytest.mark.parametrize("backend", ["native", "gloo"])
-def test_losses_equal_pytorchs_over_100_steps(bench, model, optimizer, rate, backend):
+@pytest.mark.parametrize("backend, model, optimizer, rate", [
+    ("native", "gpt-tiny", "adamw", 1e-3), ("gloo", "mlp", "sgd", 0.05),
+    pytest.param("gloo", "gpt-tiny", "adamw", 1e-3, marks=pytest.mark.long),
+    pytest.param("native", "mlp", "sgd", 0.05, marks=pytest.mark.long)])
+def test_losses_equal_pytorchs_over_100_steps(bench, backend, model, optimizer, rate):
     rows = results(bench("step", "--model", model, "--peers", "--losses", "--backend", backend, "--batch-size", 2,
                          "--optimizer", optimizer, "--lr", rate, "--rounds", 1, "--steps", 100, "--warm-up", 0,
                          "--json", "-"))
@@ -48,7 +50,7 @@ def test_losses_equal_pytorchs_over_100_steps(bench, model, optimizer, rate, bac
 
 # At larger rates the gpt amplifies a difference in the last bit of a product, which depends on the batch, by 1.2 per
 # step.
-@pytest.mark.parametrize("model, rate", [("gpt-tiny", 0.01), ("mlp", 0.05)])
+@pytest.mark.parametrize("model, rate", [pytest.param("gpt-tiny", 0.01, marks=pytest.mark.long), ("mlp", 0.05)])
 def test_two_ranks_equal_one_process_on_the_joint_batch(bench, model, rate):
     """Rank r draws its own rows for every step; --ranks 1 with --joint-batch draws the rows of both ranks."""
     options = ["step", "--model", model, "--losses", "--optimizer", "sgd", "--lr", rate, "--rounds", 1, "--steps",

@@ -12,7 +12,7 @@ import pytest
 from building import cached, must, without_launcher
 
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.xdist_group("external")  # tests share folders in build/
 
 # Includes tests that compile all of rondo again (make nightly STEPS=external).
 WHOLE = os.environ.get("RONDO_EXTERNAL") == "all"

@@ -159,7 +159,7 @@ def test_an_mpi_without_headers_is_no_engine_and_said_once(repository, rondo_bin
     assert "rondo_mpi.so" not in targets and "rondo-bench-openmpi" not in targets
 
 
-@pytest.mark.alone
+@pytest.mark.xdist_group("external")  # one compilation at a time
 def test_a_model_module_is_built_by_the_package_and_trained_by_the_program(installed, rondo_bin, tmp_path, repository):
     """`rondo_model` of find_package(rondo): a single CMake command, then `rondo train --model`."""
     project = tmp_path / "project"

@@ -14,7 +14,7 @@ def new(installed, tmp_path, run, clean_environment, rondo_bin):
     return lambda *words: run(installed / "bin" / "rondo", "new", *words, env=environment, cwd=tmp_path)
 
 
-@pytest.mark.alone
+@pytest.mark.xdist_group("external")  # one compilation at a time
 def test_a_new_project_trains_in_two_commands(new, run, installed, tmp_path):
     result = new("my_model")
     assert result.returncode == 0, result.stderr

@@ -138,6 +138,7 @@ NAMES = ["str", "join", "split", "trim", "name", "median", "printable", "parse_i
          "divide_rounding_up"]
 
 
+@pytest.mark.long
 def test_helpers_are_not_in_the_namespace_of_users(repository, rondo_bin, installed, tmp_path):
     source = tmp_path / "names.cpp"
     own = "".join(f"template <class... Values> int {name}(const Values&...) {{ return 1; }}\n" for name in NAMES)
