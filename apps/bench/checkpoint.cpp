@@ -236,7 +236,7 @@ class CheckpointRuns {
   // Keeps the state in memory that outlives the ranks, as `rondo train --replica-every` does.
   void run_replica() {
     const auto memory = launch::ScratchDirectory::create_in_memory();
-    if (memory.path().empty()) throw Error("no directory can be made in /dev/shm");
+    if (memory.path().empty()) throw Error("cannot create a directory in /dev/shm");
     ReplicaSaver saver(subject_.context(), memory.path());
     const auto replicate = [&] { rondo::replicate(subject_.trainer(), saver); };
     const auto finish = [&] {
@@ -291,14 +291,12 @@ Json run_checkpoint(const CheckpointFlags& flags, bool prints) {
 Command add_checkpoint(CLI::App& parent) {
   return add_benchmark<CheckpointFlags>(
       parent,
-      {"checkpoint", "Saving and loading a training's state, next to the disk, to memory and to PyTorch",
-       "Examples:\n"
-       "  rondo bench checkpoint --directory runs\n"
-       "  rondo bench checkpoint --peers --json checkpoint.json\n\n"
-       "One process; the state is that of AdamW after a step. seconds_min and stall_s_min are of the best "
-       "run."},
+      {"checkpoint", "Time of saving and loading a training state, compared with disk, memory and PyTorch",
+       "Examples:\n  rondo bench checkpoint --directory runs\n  rondo bench checkpoint --peers --json "
+       "checkpoint.json\n\nOne process; the state is that of AdamW after one step. seconds_min and "
+       "stall_s_min are those of the fastest run."},
       [](CLI::App& app, CheckpointFlags& flags) {
-        app.add_option("--model", flags.model, "Built-in GPT whose state it is")
+        app.add_option("--model", flags.model, "Built-in GPT whose training state is saved")
             ->check(CLI::IsMember({"gpt-25m", "gpt-tiny"}));
         app.add_option("--directory", flags.directory,
                        "Folder on the disk to measure (default: $TMPDIR or /tmp)");

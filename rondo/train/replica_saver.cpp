@@ -122,7 +122,7 @@ void ReplicaSaver::save(std::int64_t step, ShardedState state, const NamedTensor
       failure_ = error.what();
       if (context_.rank() == 0)
         log::warning("the replica of step ", replica->step, " could not be written: ", failure_,
-                     "; training goes on, and what was there before stands");
+                     "; training continues, and the previous replica is kept");
     }
     replica->writer.reset();
   });

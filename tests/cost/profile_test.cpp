@@ -41,9 +41,10 @@ TEST(ProfileJson, NamesTheFieldThatIsWrong) {
       {[](Json& j) { j["units"][0]["parameter_bytes"] = "many"; }, "expected a number, found string"},
       {[](Json& j) { j["units"][0]["parameters"] = 1; }, "p.units[0].parameters: unknown field"},
       {[](Json& j) { j["units"][0]["checkpointed_activation_bytes"] = 9e14; }, "exceeds activation_bytes"},
-      {[](Json& j) { j["units"][2]["name"] = j["units"][0]["name"]; }, "is there twice"},
+      {[](Json& j) { j["units"][2]["name"] = j["units"][0]["name"]; }, "appears twice"},
       {[](Json& j) { j["units"][0]["backward_workspace_bytes"] = -1e14; },
-       "p.units[0].backward_workspace_bytes: -100000000000000 would leave less than nothing"},
+       "p.units[0].backward_workspace_bytes: -100000000000000 would free more than activation_bytes plus "
+       "gradient_bytes"},
       {[](Json& j) { j["units"][0]["backward_workspace_bytes"] = -1.5; }, "is not an integer"},
       {[](Json& j) { j["units"] = Json::array(); }, "p.units: is empty"},
       {[](Json& j) { j.erase("link"); }, "p.link: missing"},

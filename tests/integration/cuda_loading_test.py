@@ -67,7 +67,7 @@ def test_with_a_card_it_is_loaded(train, device):
     """The library provides no devices, like one of another libtorch."""
     result = train(device, cards=2)
     assert result.returncode == 2 and result.stderr.count(LOADED) == 1, result.stderr
-    assert f"--device {device}" in result.stderr and "libtorch_cuda.so was loaded and brings no CUDA devices" in result.stderr
+    assert f"--device {device}" in result.stderr and "libtorch_cuda.so was loaded, but it registered no CUDA devices" in result.stderr
 
 
 def test_the_engine_between_cards_loads_it(train):

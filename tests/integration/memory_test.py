@@ -76,8 +76,8 @@ def test_checkpointing_changes_memory_and_nothing_else(run, rondo_bin, text, tmp
 def test_the_limit_is_an_error_that_says_what_is_alive(run, rondo_bin, text):
     result = train(run, rondo_bin, text, "run", "--memory-limit", "4MiB")
     assert result.returncode == 1
-    assert "out of the memory limit" in result.stderr and "4.0 MiB" in result.stderr
-    assert "Alive:" in result.stderr and "activations of transformer.h." in result.stderr
+    assert "memory limit exceeded" in result.stderr and "4.0 MiB" in result.stderr
+    assert "In use:" in result.stderr and "activations of transformer.h." in result.stderr
     assert "--activation-checkpointing" in result.stderr
     assert train(run, rondo_bin, text, "roomy", "--memory-limit", "1GiB").returncode == 0
 
@@ -86,7 +86,7 @@ def test_a_limit_below_the_model_itself_is_named(run, rondo_bin, text):
     result = train(run, rondo_bin, text, "run", "--width", 512, "--memory-limit", "16MiB", "--strategy", "zero3",
                    "--nproc-per-node", 2)
     assert result.returncode == 2, result.stderr
-    assert "--memory-limit 16MiB does not hold --model gpt-tiny itself" in result.stderr, result.stderr
+    assert "--memory-limit 16MiB is too small for --model gpt-tiny" in result.stderr, result.stderr
     assert "Raise the limit, or train a smaller model" in result.stderr
 
 

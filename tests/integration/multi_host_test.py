@@ -204,7 +204,7 @@ def test_a_rank_that_says_what_comes_next_is_waited_for_no_longer_than_others(ro
     result = rondo("run", "-n", 2, "--", "bash", "-c", 'RONDO_HOST=host$RANK exec "$@"', "rank", rondo_bin / "training_loops", "suspended",
                    tmp_path / "run", "zero3", timeout=120)
     assert result.returncode != 0
-    assert re.search("rank 0 of group '[^']+' has said nothing for 2 s", result.stderr), result.stderr
+    assert re.search("rank 0 of group '[^']+' has sent nothing for 2 s", result.stderr), result.stderr
 
 
 @pytest.mark.parametrize("strategy", ["hsdp", "zero3"])

@@ -201,7 +201,7 @@ def test_a_worker_killed_before_it_came_is_not_waited_for(rondo, flags, workers,
     assert done.returncode == 0, done.stderr
     name = f"worker {killed} (rank {killed}) on host {socket.gethostname()} was killed by SIGKILL"
     assert f"{name}; the others go on without it" in done.stderr, done.stderr
-    assert "has ended before it came" in done.stderr, done.stderr
+    assert "ended before it joined" in done.stderr, done.stderr
 
 
 def test_an_evaluator_that_comes_when_the_training_is_over_ends(rondo, flags, tmp_path):

@@ -79,7 +79,7 @@ class Job:
 
 def went_on_from(err):
     """Returns the steps, each once: a failure report may repeat a rank's output."""
-    return list(dict.fromkeys(int(line.rsplit("step-", 1)[1]) for line in err.splitlines() if "going on from the replica in memory" in line))
+    return list(dict.fromkeys(int(line.rsplit("step-", 1)[1]) for line in err.splitlines() if "resuming from the replica in memory" in line))
 
 
 def is_newest(found, step, every):

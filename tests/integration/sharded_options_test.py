@@ -103,7 +103,7 @@ def test_a_full_disk_is_named_with_what_it_would_take(train, tmp_path):
 @pytest.mark.parametrize("flags, says", [
     (["--strategy", "ddp", "--mixed-precision", "bfloat16"], "--mixed-precision has no effect with --strategy ddp"),
     (["--strategy", "zero3", "--mixed-precision", "param=int8"], "param"),
-    (["--strategy", "zero3", "--mixed-precision", "bfloat16", "--precision", "O2"], "say it in one way"),
+    (["--strategy", "zero3", "--mixed-precision", "bfloat16", "--precision", "O2"], "use one of them"),
     (["--strategy", "ddp", "--offload", "/tmp"], "--offload has no effect with --strategy ddp"),
     (["--strategy", "zero3", "--offload", "/proc/here"], "offload: /proc/here is no directory"),
     (["--strategy", "zero3", "--reshard-after-forward", "0"], "--reshard-after-forward 0 is neither true, false nor"),

@@ -102,7 +102,7 @@ def test_ranks_that_share_devices_get_a_warning_and_over_nccl_an_error(train, ra
     flags = ["--device", device, "--nproc-per-node", ranks, "--global-batch-size", 4 * ranks]
     refused = train(*flags, "--backend", "nccl", env={"RONDO_SIM_DEVICES": str(devices)})
     assert refused.returncode == 2
-    assert all(fact in refused.stderr for fact in [*facts, "--backend nccl", "one rank a card", "--backend native"]), refused.stderr
+    assert all(fact in refused.stderr for fact in [*facts, "--backend nccl", "one rank per GPU", "--backend native"]), refused.stderr
     trained = train(*flags, env={"RONDO_SIM_DEVICES": str(devices)}, steps=1)
     assert trained.returncode == 0, trained.stderr
     assert all(fact in trained.stderr for fact in facts), trained.stderr

@@ -165,7 +165,7 @@ def test_a_full_disk_stops_no_training_and_loses_no_row(rondo, text, small_disk,
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 3, said + [err]
-    assert all("training goes on" in line for line in said if "No space" in line), said
+    assert all("training continues" in line for line in said if "No space" in line), said
     last = int(checkpoints(run)[-1].removeprefix("step-"))
     for rank in range(ranks):
         assert [row["step"] for row in rows(run) if row["rank"] == rank and "loss" in row] == list(range(1, last + 1))

@@ -241,7 +241,7 @@ def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_
     # Those of steps 5 and 7 are new.
     assert steps_in(run / "checkpoints") == [2, 4, 5, 7]
     assert not [step for step in steps_in(run / "best") if step > 7]
-    (said,) = [line for line in result.stderr.splitlines() if "went on from step 4" in line]
+    (said,) = [line for line in result.stderr.splitlines() if "resumed from step 4" in line]
     assert all(name in said for name in ("checkpoints/step-00000006", "checkpoints/step-00000008", "best/step-00000099")), said
     if "--ema-decay" in flags:
         assert 7 in steps_in(run / "average") and 8 not in steps_in(run / "average")
@@ -251,7 +251,7 @@ def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_
         figures = json.loads(rondo("evaluate", run, "--batch-size", 4, "--eval-batches", 2, "--json", "-").stdout)["figures"]
         assert figures["loss"] == pytest.approx(validation["validation_loss"], rel=1e-6)
     again = train("--resume", "--steps", 8, *flags)
-    assert again.returncode == 0 and "went on from" not in again.stderr, again.stderr
+    assert again.returncode == 0 and "resumed from step" not in again.stderr, again.stderr
     assert {row["step"] for row in rows(run) if "loss" in row} == set(range(1, 9))
 
 
@@ -378,7 +378,7 @@ def test_a_damaged_run_goes_on_from_its_newest_intact_checkpoint(train, damaged,
     flags = ["--resume-intact"] if way == "intact" else ["--resume", damaged / "checkpoints" / "step-00000002"]
     result = train(*flags, "--steps", 6, "--keep-checkpoints", 1)
     assert result.returncode == 0, result.stderr
-    assert ("passing over" in result.stderr) == (way == "intact")
+    assert ("skipping" in result.stderr) == (way == "intact")
     assert [row["step"] for row in rows(damaged) if "loss" in row] == list(range(1, 7))
     # The replacement checkpoints are intact, and were not removed.
     assert checkpoints(damaged) == ["step-00000006"]

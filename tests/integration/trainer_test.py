@@ -66,7 +66,7 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
     # No rank waits for the deadline, which is too long for the test.
     process = train("--epochs", 50, "--log-to", "csv", "--set", f"csv-file={tmp_path / 'log.csv'}", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
     assert process.returncode == 0, process.stdout + process.stderr
-    assert process.stderr.count("log.csv: File too large; training goes on") == 1, process.stderr
+    assert process.stderr.count("log.csv: File too large; training continues") == 1, process.stderr
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps and max(steps) >= 40, "it went on behind the first epoch"
 
@@ -162,7 +162,7 @@ def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):
 
 @pytest.mark.parametrize("flags, said", [
     (("--keep-best", "bleu"), "bleu"), (("--set", "restore-best=true",), "--early-stopping-patience"), (("--set", "lars-trust-coefficient=0.5"), "lars-trust-coefficient"),
-    (("--metrics", "bleu"), "bleu"), (("--loss", "nll"), "gives logits"), (("--set", "class-weights=1,2,3"), "2 classes"), (("--set", "class-weights=1,x"), "class-weights"),
+    (("--metrics", "bleu"), "bleu"), (("--loss", "nll"), "returns logits"), (("--set", "class-weights=1,2,3"), "2 classes"), (("--set", "class-weights=1,x"), "class-weights"),
     (("--keep-best", "loss", "--validation-fraction", 0), "--keep-best"), (("--loss-scale", "dynamic:0", "--precision", "O2"), "--loss-scale"),
     (("--strategy", "parameter_server", "--ema-decay", 0.9), "--ema-decay 0.9: with --strategy parameter_server"),
     (("--strategy", "grouped", "--ema-decay", 0.9), "--ema-decay 0.9: with --strategy grouped")])

@@ -199,7 +199,7 @@ TEST(MemoryTracker, BeyondTheLimitSaysWhatIsAliveTheLargestFirst) {
     EXPECT_EQ(error.wanted(), KiB(40));
     EXPECT_EQ(error.limit(), KiB(100));
     EXPECT_NE(text.find("40.0 KiB of activations for block.7, step 5, forward"), std::string::npos) << text;
-    EXPECT_NE(text.find("Alive: 60.0 KiB activations, 20.0 KiB parameters"), std::string::npos) << text;
+    EXPECT_NE(text.find("In use: 60.0 KiB activations, 20.0 KiB parameters"), std::string::npos) << text;
     EXPECT_NE(text.find("60.0 KiB activations of block.7, 20.0 KiB parameters of embedding"),
               std::string::npos)
         << text;

@@ -383,7 +383,7 @@ TEST(SideOutput, WarnsAndGoesOnUntilItCanBeWrittenAgain) {
   EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
   EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
   const std::string said = ::testing::internal::GetCapturedStderr();
-  testing::expect_facts(said, {"cannot write rows: no room", "training goes on"});
+  testing::expect_facts(said, {"cannot write rows: no room", "training continues"});
   EXPECT_EQ(said.find("no room"), said.rfind("no room")) << "said once";
   EXPECT_TRUE(output.write([] {}));
   ::testing::internal::CaptureStderr();

@@ -214,7 +214,7 @@ TEST(CodecResume, AnotherWorldSizeOrCodecBeginsAnewAndSaysSo) {
         strategy->prepare(wide_model().module)->communication_state();  // before the model's first step
     EXPECT_EQ(said("int8", {own, own}), "");
     EXPECT_NE(said("int8", {own, own, own}).find("is of 3 ranks, this run has 2"), std::string::npos);
-    EXPECT_NE(said("int8", {}).find("begins anew: its saved state is not there"), std::string::npos);
+    EXPECT_NE(said("int8", {}).find("is reset: its saved state is not there"), std::string::npos);
     const std::string other = said("top_k:0.1", {own, own});
     EXPECT_NE(other.find("communication hook 'codec int8', this model has 'codec top_k:0.1'"),
               std::string::npos)

@@ -43,8 +43,8 @@ void MemoryReplica::on_step_complete(Trainer& trainer, const StepRecord& record)
     throw;
   } catch (const AgreedError& error) {
     if (trainer.strategy().context().rank() == 0)
-      log::warning("the replica of step ", record.step, " could not be begun: ", error.what(),
-                   "; training goes on, and what was there before stands");
+      log::warning("the replica of step ", record.step, " could not be started: ", error.what(),
+                   "; training continues, and the previous replica is kept");
   }
 }
 
@@ -194,7 +194,7 @@ class Finder {
       for (const auto& [name, file] : files) {
         if (!file.hosts.contains(hosts_.own())) continue;
         if (!writer->link(here / name, file.record))
-          throw DataError(str((here / name).string(), " is not as it was a moment ago"));
+          throw DataError(str((here / name).string(), " changed while it was copied"));
       }
     });
     std::string failure;
@@ -225,7 +225,7 @@ std::optional<fs::path> newest_replica(const Context& context, const fs::path& r
   try {
     return Finder(context, root).find(newer_than);
   } catch (const AgreedError& error) {
-    if (context.rank() == 0) log::warning("no replica in memory can be looked for: ", error.what());
+    if (context.rank() == 0) log::warning("cannot look for a replica in memory: ", error.what());
     return std::nullopt;
   }
 }

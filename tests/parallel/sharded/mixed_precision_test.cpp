@@ -203,7 +203,7 @@ TEST(MixedPrecision, StrategiesWithoutUnitsRefuseAPolicy) {
     const auto strategy = all_strategies().make("zero1", context, options_with(kNarrow));
     EXPECT_NE(message_of([&] {
                 strategy->set_mixed_precision({.param_dtype = at::kHalf});
-              }).find("say it in one way"),
+              }).find("use one of them"),
               std::string::npos);
   });
 }
