@@ -136,7 +136,7 @@ def test_a_resumed_run_keeps_its_error_feedback(train, tmp_path):
     assert "is reset: its saved state was saved with communication hook 'codec int8'" in finished.stderr
 
 
-def test_an_unknown_codec_is_named_with_those_there_are(rondo, train):
+def test_unknown_codec_lists_known_ones(rondo, train):
     for finished in [train("int7", "bad"), rondo("bench", "step", "--codec", "int7"),
                      rondo("bench", "collectives", "--codec", "int7"), rondo("bench-dev", "codecs", "--codec", "int7")]:
         assert finished.returncode == 2

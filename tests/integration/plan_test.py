@@ -174,7 +174,7 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
         assert len(re.findall(rf"(?<!\w){re.escape(said)}", probe["text"])) == 1, said
 
 
-def test_the_page_of_a_plan_can_be_read_on_a_phone_and_in_the_dark(rondo, open_page, tmp_path):  # noqa: F811
+def test_plan_page_on_phone_and_in_dark_mode(rondo, open_page, tmp_path):  # noqa: F811
     result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--html", "plan.html", "--sweep", "3", "--gap", "0.05",
                    "--plan-time-limit", "3s")
     assert result.returncode == 0, result.stderr
