@@ -221,7 +221,7 @@ TEST(Native, AsynchronousWorksCompleteInAnyOrderOfWaiting) {
   });
 }
 
-TEST(Native, LargeCpuTensorsAreRegisteredAndSmallOnesOnDemand) {
+TEST(Native, RegistersLargeCpuTensorsAndOthersOnDemand) {
   run_ranks(2, "native", [](Context& context) {
     const at::Tensor large = at::empty({1 << 20});
     EXPECT_TRUE(is_registered(large));
@@ -267,7 +267,7 @@ TEST(Native, AveragesWholeNumbersTowardsZero) {
   });
 }
 
-TEST(Native, AllReduceTakesSparseTensorsAndNoneThatOverlapsItself) {
+TEST(Native, AllReduceTakesSparseTensorsWithoutOverlap) {
   run_ranks(2, "native", [](Context& context) {
     at::Tensor sparse = at::eye(3).to_sparse();
     all_reduce(sparse, context.world());
@@ -387,7 +387,7 @@ TEST(Native, MonitoredBarriersLeaveTheStoreAsItWas) {
   });
 }
 
-TEST(Native, AMonitoredBarrierThatFailedLeavesTheNextOnesRight) {
+TEST(Native, FailedMonitoredBarrierLeavesLaterOnesIntact) {
   std::promise<void> failed;
   run_ranks(2, "native", [&](Context& context) {
     const auto backend = context.world().backend();
@@ -448,7 +448,7 @@ TEST(Context, KnowsItsRoleEpochAndMesh) {
   });
 }
 
-TEST(Context, HasAGroupForEachDimensionOfAMesh) {
+TEST(Context, HasOneGroupPerMeshDimension) {
   run_ranks(4, "native", [](Context& context) {
     EXPECT_THROW(context.mesh({{"pipeline", 3}}), UsageError);
     const Context meshed = context.mesh({{"data", 2}, {"pipeline", 2}});

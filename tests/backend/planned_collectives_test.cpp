@@ -116,7 +116,7 @@ TEST(PlannedCollectives, EndWithoutFurtherCallsOfTheirRank) {
   }
 }
 
-TEST(PlannedCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
+TEST(PlannedCollectives, FuturesOfTwoGroupsChainInAnyOrder) {
   run_planned([](Context& context) {
     std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
     if (context.rank() == 1) std::swap(groups[0], groups[1]);
@@ -316,7 +316,7 @@ TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
   }
 }
 
-TEST(PlannedCollectives, WhatIsNotDefinedIsRefusedInTheCall) {
+TEST(PlannedCollectives, RefusesUndefinedOperationsInTheCall) {
   run_planned([](Context& context) {
     c10d::AllreduceOptions options;
     options.reduceOp = ReduceOp::BAND;

@@ -56,7 +56,7 @@ void for_every_plan(const Use& use) {
   }
 }
 
-TEST(PlanTest, EveryPlanReducesEveryChunkOnceWithoutDeadlockAtAnySize) {
+TEST(PlanTest, ReducesEveryChunkOnceWithoutDeadlock) {
   int checked = 0;
   for_every_plan([&](const Algorithm& algorithm, PlanRequest request) {
     const auto world = static_cast<std::uint64_t>(request.world);

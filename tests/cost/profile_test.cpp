@@ -212,7 +212,7 @@ TEST(Profile, AnotherBatchScalesWhatIsOfTheBatch) {
   EXPECT_EQ(scaled_to_batch(profile, 0.5).units[0].backward_workspace_bytes, -20);
 }
 
-TEST(StepModel, SaysWhenTheProfileWasMeasuredOnAnUnsteadyMachine) {
+TEST(StepModel, ReportsProfileOfNoisyMachine) {
   Profile profile = random_profile(2, 3, 4);
   profile.spread = 0.04;
   EXPECT_TRUE(make_step_model(profile, {.ranks = 4}).notes.empty());
@@ -259,7 +259,7 @@ TEST(StepModel, SaysWhenAMeasuredProfileHasNoOverhead) {
 }
 
 // Each micro-batch has a part of the overhead, which is counted once: the plan states the possible error.
-TEST(StepModel, SaysWhatTheOverheadOfSeveralMicroBatchesMayBe) {
+TEST(StepModel, ReportsOverheadOfSeveralMicroBatches) {
   Profile profile = random_profile(2, 3, 4);
   const auto notes = [&](int micro_batches) {
     return make_step_model(profile, {.ranks = 4, .micro_batches = micro_batches}).notes;

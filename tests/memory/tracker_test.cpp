@@ -19,7 +19,7 @@ const char* address(std::size_t i) {
   return memory.data() + 16 * i;
 }
 
-TEST(BlockTable, IsAMapUnderAnySequenceOfInsertsAndRemovals) {
+TEST(BlockTable, IsAMapUnderAnyInsertsAndRemovals) {
   BlockTable table;
   std::map<const void*, std::uint64_t> expected;
   std::mt19937_64 random(7);
@@ -61,7 +61,7 @@ TEST(MemoryScope, TheInnermostLabelHolds) {
   EXPECT_EQ(memory_labels().innermost().category, MemoryCategory::activations);
 }
 
-TEST(MemoryScope, LabelsOfOwnersEndInAnyOrderAndWithTheScopeAroundThem) {
+TEST(MemoryScope, LabelsOfOwnersEndInAnyOrder) {
   const int a = 0;
   const int b = 0;
   const std::size_t depth = memory_labels().depth();
@@ -129,7 +129,7 @@ TEST(MemoryTracker, ABlockCanCountInPart) {
   EXPECT_EQ(tracker.total(), 30U) << "what it counted last is given back";
 }
 
-TEST(MemoryTracker, AnAddressThatComesAgainWithoutRemoveCountsOnce) {
+TEST(MemoryTracker, ReusedAddressWithoutRemoveCountsOnce) {
   MemoryTracker tracker;
   tracker.add(address(0), 50);
   tracker.add(address(0), 30);
@@ -181,7 +181,7 @@ TEST(MemoryTracker, IntervalsHaveTheirOwnLargestMoments) {
   EXPECT_EQ(total_of(tracker.take_interval().peak), 10U) << "nothing happened";
 }
 
-TEST(MemoryTracker, BeyondTheLimitSaysWhatIsAliveTheLargestFirst) {
+TEST(MemoryTracker, LimitErrorListsMemoryInUseLargestFirst) {
   MemoryTracker tracker;
   tracker.set_limit(KiB(100));
   {

@@ -76,7 +76,7 @@ bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
   return a.size() == b.size();
 }
 
-TEST(CodecResume, GoesOnBitForBitAtTheSameWorldSize) {
+TEST(CodecResume, IsBitEqualAtTheSameWorldSize) {
   for (const std::string& backend : {std::string("native"), std::string("gloo")}) {
     for (const int ranks : {2, 3}) {
       for (const std::string codec : {"none", "int8", "top_k:0.1", "power_sgd:rank=2,start=2"}) {
@@ -200,7 +200,7 @@ TEST(CodecResume, TheCheckpointHoldsEveryRanksState) {
   });
 }
 
-TEST(CodecResume, AnotherWorldSizeOrCodecBeginsAnewAndSaysSo) {
+TEST(CodecResume, ResetsForAnotherWorldSizeOrCodec) {
   const TemporaryDirectory directory;
   run_ranks(3, "native",
             [&](Context& context) { train(context, "int8", kInterrupted, {}, directory.path()); });

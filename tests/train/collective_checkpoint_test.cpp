@@ -29,7 +29,7 @@ TensorSource source(const std::string& name, std::vector<std::string>& made, std
           }};
 }
 
-TEST(CollectiveCheckpoint, ADiskThatFillsUpLeavesNoRankBehind) {
+TEST(CollectiveCheckpoint, FullDiskLeavesNoRankBehind) {
   const TemporaryDirectory directory;
   std::vector<std::vector<std::string>> made(2);
   run_ranks(2, "native", [&](Context& context) {
@@ -79,7 +79,7 @@ void on_ranks(const Way& way, const std::function<void(Context&)>& body) {
   run_ranks(3, way.on_hosts ? "hierarchical(native, gloo)" : "native", body, std::chrono::seconds(60), hosts);
 }
 
-TEST_P(InParts, EvaluationUnitByUnitIsEvaluationOfTheWhole) {
+TEST_P(InParts, EvaluationByUnitEqualsTheWhole) {
   for (const std::string name : {"gpt", "bert"}) {
     on_ranks(GetParam(), [&](Context& context) {
       const auto train = [&](bool watched) {

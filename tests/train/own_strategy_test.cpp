@@ -134,7 +134,7 @@ TEST(OwnStrategy, HearsOfAFailingCallbackOnAnyRank) {
 }
 
 // In a custom loop the group is that of the model.
-TEST(OwnStrategy, AddsUpTotalsInALoopOfOnesOwn) {
+TEST(OwnStrategy, SumsTotalsInACustomLoop) {
   run_ranks(3, "native", [](Context& context) {
     PlainStrategy plain(context);
     const auto prepared = plain.prepare(small_model().module);

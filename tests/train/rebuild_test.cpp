@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Rebuild,
                          });
 
 // Rank 1 of four leaves within an epoch, and the others become 0, 1, 2; then a new process joins as rank 0.
-TEST_P(Rebuild, FourRanksGoOnAsThreeThenAsFourAsOneProcessWould) {
+TEST_P(Rebuild, FourRanksContinueAsThreeThenFour) {
   const Way way = GetParam();
   const auto data = std::make_shared<Watched>();
   const Worlds worlds(way.engine);
@@ -184,7 +184,7 @@ TEST_P(Rebuild, FourRanksGoOnAsThreeThenAsFourAsOneProcessWould) {
 
 // Strategies whose ranks are divided again: copies of the shards in two groups, rows and columns of a torus.
 // Ranks 1 and 3 of four leave; under hsdp only they have the second half of every unit.
-TEST(Rebuild, FourRanksGoOnAsTwoOfAGroupOrATorus) {
+TEST(Rebuild, GroupOrTorusOfFourContinuesAsTwo) {
   const auto one = expected({{6, 12}, {11, 12}});
   for (const std::string strategy : {"hsdp", "tpu"}) {
     const auto data = std::make_shared<Watched>();
@@ -286,7 +286,7 @@ TEST_P(RebuildOfWhatIsMade, GoesOnAsRanksThatRestoreDo) {
 }
 
 // Missing state that only a departed rank had is named in the error, and can be restored from a checkpoint.
-TEST(Rebuild, StateThatLeftWithItsOnlyHolderIsNamedAndRestored) {
+TEST(Rebuild, LostStateIsNamedAndRestored) {
   for (const std::string strategy : {"zero2", "zero3"}) {
     const TemporaryDirectory directory;
     const auto data = std::make_shared<Watched>();

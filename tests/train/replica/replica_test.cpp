@@ -98,7 +98,7 @@ void flip_a_byte(const fs::path& file) {
   stream.put(static_cast<char>(last ^ 1));
 }
 
-TEST(MemoryReplica, ARestartGoesOnBitForBitUnderAnyStrategy) {
+TEST(MemoryReplica, RestartIsBitEqualUnderAnyStrategy) {
   for (const char* strategy : {"one_device", "ddp", "zero1", "zero3"}) {
     const Job job{strategy,
                   strategy == std::string("one_device") ? std::vector<int>{0} : std::vector<int>{0, 0}};
@@ -114,7 +114,7 @@ TEST(MemoryReplica, ARestartGoesOnBitForBitUnderAnyStrategy) {
   }
 }
 
-TEST(MemoryReplica, ALostHostIsRestoredFromItsNeighboursMemory) {
+TEST(MemoryReplica, LostHostRestoresFromNeighbourMemory) {
   const Job job{"zero3", {0, 0, 1, 2}};
   const std::vector<double> expected = undisturbed(job, 6, 4);
   for (int lost = 0; lost < 3; ++lost) {
@@ -140,7 +140,7 @@ TEST(MemoryReplica, TwoNeighboursThatAreLostAreTooMuch) {
   EXPECT_EQ(train(job, memory, 5, 0, true).from, 0);
 }
 
-TEST(MemoryReplica, ADamagedFileIsTakenFromTheNeighbourOrTheReplicaRefused) {
+TEST(MemoryReplica, DamagedFileComesFromNeighbourOrIsRefused) {
   const Job job{"zero3", {0, 1}};
   const Memory memory;
   train(job, memory, 4, 2, false);
@@ -164,7 +164,7 @@ TEST(MemoryReplica, ADamagedFileIsTakenFromTheNeighbourOrTheReplicaRefused) {
   EXPECT_FALSE(fs::exists(memory.step(0, 4)));
 }
 
-TEST(MemoryReplica, OneThatIsNoNewerThanTheDiskIsNotTaken) {
+TEST(MemoryReplica, IsIgnoredUnlessNewerThanTheDisk) {
   const Job job{"ddp", {0, 0}};
   const Memory memory;
   train(job, memory, 4, 2, false);
@@ -172,7 +172,7 @@ TEST(MemoryReplica, OneThatIsNoNewerThanTheDiskIsNotTaken) {
   EXPECT_EQ(train(job, memory, 6, 0, true, 3).from, 4);
 }
 
-TEST(MemoryReplica, OneThatCannotBeWrittenLeavesTheOneBefore) {
+TEST(MemoryReplica, FailedWriteKeepsThePreviousOne) {
   const Job job{"ddp", {0, 1}};
   const Memory memory;
   train(job, memory, 2, 2, false);
@@ -187,7 +187,7 @@ TEST(MemoryReplica, OneThatCannotBeWrittenLeavesTheOneBefore) {
   EXPECT_EQ(train(job, memory, 3, 0, true).from, 2);
 }
 
-TEST(ReplicaHosts, PartnersAreOnTheNextHostWhateverTheSizes) {
+TEST(ReplicaHosts, PartnersAreOnTheNextHost) {
   const std::vector<int> host_of{0, 0, 0, 1, 2, 2};
   const Memory memory;
   run_ranks(6, "native", [&](Context& context) {
