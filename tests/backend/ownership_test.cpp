@@ -407,7 +407,7 @@ void Standstill::stand(int signal) {
 
 // Rank 1 blocks inside the in-place reduction, which writes to rank 0's memory. Rank 0 gives up, drops the
 // tensor and allocates others, before rank 1 continues.
-TEST(OwnershipOfInPlace, MemoryIsKeptWhileAPeerUsesIt) {
+TEST(InPlaceMemory, MemoryIsKeptWhileAPeerUsesIt) {
   const std::map<std::string, std::function<void(const Group&)>> reductions{
       {"at once",
        [](const Group& group) {

@@ -245,11 +245,11 @@ std::vector<Made> all_that_is_made() {
   return result;
 }
 
-class RebuildOfWhatIsMade : public ::testing::TestWithParam<Made> {};
-INSTANTIATE_TEST_SUITE_P(Ways, RebuildOfWhatIsMade, ::testing::ValuesIn(all_that_is_made()),
+class RebuildMatrix : public ::testing::TestWithParam<Made> {};
+INSTANTIATE_TEST_SUITE_P(Ways, RebuildMatrix, ::testing::ValuesIn(all_that_is_made()),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(RebuildOfWhatIsMade, GoesOnAsRanksThatRestoreDo) {
+TEST_P(RebuildMatrix, GoesOnAsRanksThatRestoreDo) {
   const Made& made = GetParam();
   const TemporaryDirectory checkpoints, files, other_files;
   const at::Tensor input = random_tensor({kSamples, 6}, 12, at::kFloat);

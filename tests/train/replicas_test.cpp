@@ -251,7 +251,7 @@ std::vector<const void*> places_of_weights(const std::string& name) {
   return places;
 }
 
-TEST(WhereVariablesLive, MirroredHasCopiesAndCentralStorageOne) {
+TEST(VariablePlacement, MirroredHasCopiesAndCentralStorageOne) {
   const auto mirrored = places_of_weights("mirrored");
   EXPECT_NE(mirrored[0], mirrored[1]);
   const auto central = places_of_weights("central_storage");
