@@ -148,7 +148,7 @@ def test_system_without_apt_gets_package_list(machine):
     machine.python_that_makes_a_venv_whose_pip("exit 0")
     result = machine.setup()
     assert result.returncode == 0
-    assert "no apt-get here" in result.stdout and "libspdlog-dev" in result.stdout
+    assert "has no apt-get" in result.stdout and "libspdlog-dev" in result.stdout
 
 
 def test_without_python_the_package_is_named(machine):
