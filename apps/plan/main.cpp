@@ -59,9 +59,9 @@ void add_flags(CLI::App& app, Flags& f) {
       ->type_name("SIZE")
       ->required();
   const std::string search = "Search";
-  app.add_option("--plan-search", f.meshes,
-                 "dimensions to search: data only (default), or all, with pipeline stages, divided layers "
-                 "and shard groups")
+  app.add_option(
+         "--plan-search", f.meshes,
+         "dimensions to search: data only (default), or all: also pipeline, divided layers, shard groups")
       ->type_name("data|all")
       ->check(CLI::IsMember({"data", "all"}))
       ->group(search);
@@ -89,7 +89,7 @@ void add_flags(CLI::App& app, Flags& f) {
       ->group(search);
   const std::string more = "Further results";
   app.add_option("--sweep", f.sweep,
-                 "also plan for N memory limits, from the smallest feasible one to the largest that matters")
+                 "also plan for N memory limits between the smallest feasible and the largest relevant one")
       ->type_name("N")
       ->check(rondo::between(2, 1000))
       ->group(more);

@@ -151,9 +151,9 @@ int main(int argc, char** argv) {
           },
           "MODEL"))
       ->capture_default_str();
-  app.add_option("--model-config", flags.config,
-                 "JSON object that overrides the model's settings; for your own model also the form of its "
-                 "data, such as {\"input_shape\": [1, 28, 28], \"classes\": 10}");
+  app.add_option(
+      "--model-config", flags.config,
+      "JSON settings of the model; for your own also {\"input_shape\": [1, 28, 28], \"classes\": 10}");
   app.add_option("--unit-rules", flags.unit_rules,
                  "Layers that become units: all, type:Linear, name:blocks.*, parameters:10000")
       ->delimiter(',');
@@ -166,9 +166,9 @@ int main(int argc, char** argv) {
   app.add_option("--optimizer", flags.optimizer, "Optimizer")
       ->check(CLI::IsMember(rondo::optimizer_names()))
       ->capture_default_str();
-  app.add_option("--passes", flags.passes,
-                 "Passes per measurement, with and without activation checkpointing; noisy ones are repeated "
-                 "up to three times")
+  app.add_option(
+         "--passes", flags.passes,
+         "Passes per measurement, with and without activation checkpointing; noisy measurements are repeated")
       ->check(rondo::positive_number())
       ->capture_default_str();
   rondo::add_process_flag(app, flags.processes, /*least=*/2);
@@ -176,8 +176,7 @@ int main(int argc, char** argv) {
   app.add_option("--largest", flags.largest, "Largest buffer of the measured collectives")
       ->capture_default_str();
   app.add_option("--matmul", flags.matmul,
-                 "Kernels of float32 matrix products, as in rondo train; auto: the faster ones, measured "
-                 "once per machine")
+                 "Kernels of float32 matrix products; auto: the faster ones, measured once per machine")
       ->check(CLI::IsMember({"auto", "libtorch"}))
       ->capture_default_str();
   app.add_option("--json", flags.json, "Write the profile to this file")->required();

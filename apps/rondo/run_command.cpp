@@ -118,8 +118,7 @@ void add_switch(CLI::App& app, const std::string& name, bool& value, const std::
 void add_flags(CLI::App& app, Flags& flags) {
   const std::string job = "Job";
   add_option(app, "nproc-per-node", flags.nproc_per_node,
-             "Processes per host: a number, cpu, gpu or auto (gpu if any, else cpu); 4,4,2 if hosts differ",
-             "N", job, "-n,");
+             "Processes per host: a number, cpu, gpu or auto; 4,4,2 if hosts differ", "N", job, "-n,");
   add_option(app, "max-restarts", flags.max_restarts,
              "Maximum number of restarts of all workers after a failure", "N", job);
   add_option(app, "restart-count", flags.restart_count,
@@ -129,16 +128,13 @@ void add_flags(CLI::App& app, Flags& flags) {
              "Time between TERM and KILL; default 5s after a failure, 30s after a signal", "TIME", job);
   add_option(app, "shutdown-timeout", flags.shutdown_timeout, "torchrun's name for --grace", "SECONDS", job);
   add_option(app, "signals-to-handle", flags.signals,
-             "Signals that stop the job and are passed on to the workers; default TERM, INT, HUP, QUIT",
-             "LIST", job);
+             "Signals that stop the job and reach the workers; default TERM, INT, HUP, QUIT", "LIST", job);
 
   const std::string servers = "Parameter servers and coordinators (docs/parameter_servers.md)";
   add_option(app, "ps", flags.ps, "Number of parameter servers (role ps); all processes get TF_CONFIG", "N",
              servers);
-  add_option(
-      app, "workers", flags.workers,
-      "Number of workers; the first is the chief, or without --ps the coordinator, whose end ends the job",
-      "N", servers);
+  add_option(app, "workers", flags.workers,
+             "Number of workers; the first is the chief, or without --ps the coordinator", "N", servers);
   add_switch(app, "evaluator", flags.evaluator,
              "Also start an evaluator, which evaluates the newest checkpoints", job);
   add_option(app, "ps-command", flags.ps_command, "Command of the parameter servers; default PROGRAM",
@@ -159,13 +155,11 @@ void add_flags(CLI::App& app, Flags& flags) {
 
   const std::string output = "Output";
   add_option(app, "log-dir", flags.log_dir,
-             "Write log files below DIR; all streams of all ranks, unless -r or -t select some", "DIR",
-             output);
+             "Write log files below DIR; all streams, unless -r or -t select some", "DIR", output);
   add_option(app, "redirects", flags.redirects,
-             "Streams that go to log files only: 1 stdout, 2 stderr, 3 both; per rank 0:1,1:2", "S", output,
-             "-r,");
-  add_option(app, "tee", flags.tee, "Streams that go to log files and the console; values as for --redirects",
-             "S", output, "-t,");
+             "Streams to log files only: 1 stdout, 2 stderr, 3 both; per rank 0:1,1:2", "S", output, "-r,");
+  add_option(app, "tee", flags.tee, "Streams to log files and the console; values as for --redirects", "S",
+             output, "-t,");
   add_option(app, "local-ranks-filter", flags.local_ranks_filter, "Show only these ranks on the console",
              "RANKS", output);
 

@@ -204,7 +204,7 @@ void add_flags(CLI::App& app, Flags& f) {
       ->group(plan);
   app.add_option("--strategy", f.strategy,
                  "strategy of all units, instead of a plan: ddp, zero1, zero2, zero3 (default), zero3_keep, "
-                 "pipeline or parameter_server")
+                 "pipeline, parameter_server")
       ->type_name("NAME")
       ->group(plan);
   app.add_flag("--activation-checkpointing", f.checkpoint, "use activation checkpointing")->group(plan);
@@ -223,9 +223,8 @@ void add_flags(CLI::App& app, Flags& f) {
       ->type_name("MESH")
       ->group(cluster);
   app.add_option("--topology", f.topology,
-                 "network that collectives are timed on, instead of the profile's link: host, fat_tree, "
-                 "torus_2d, torus_3d, slow_groups, with "
-                 ":local=8,inside=200e9,between=25e9,inside_latency=2us,between_latency=10us")
+                 "network instead of the profile's link: host, fat_tree, torus_2d, torus_3d, slow_groups, "
+                 "with :local=8,inside=200e9,between=25e9,inside_latency=2us,between_latency=10us")
       ->type_name("NET")
       ->group(cluster);
   app.add_option("--algorithm", f.algorithm,

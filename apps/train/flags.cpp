@@ -54,7 +54,7 @@ OptionsOf<TrainerFlags> trainer_flags_table(const TrainChoices& choices) {
             zero_or_more());
   table.add("metrics", &Flags::metrics,
             "Validation metrics: accuracy, auc, f1, mae, mse, perplexity, precision, recall, top_k; default: "
-            "those of the model");
+            "the model's");
   table.add("class-weights", &Flags::class_weights, "Weight of each class in the loss");
   table.begin_group("Alongside training (docs/trainer.md)");
   table.add("restore-best", &Flags::restore_best,
@@ -276,8 +276,7 @@ void add_process_flags(Table& table, const TrainChoices& choices) {
             "Sum in rank order: the same bits with every engine and host layout");
   table.add("timeout", &Flags::timeout, "Longest wait for another rank", duration());
   table.add("signals-to-handle", &Flags::signals_to_handle,
-            "Further signals that save and stop, such as USR2; default TERM, INT, HUP, Slurm: USR1",
-            signal_names());
+            "Also save and stop at these signals, such as USR2 (always: TERM, INT, HUP)", signal_names());
   table.add("bind-to", &Flags::bind_to, "Bind every process to its own cores or NUMA node",
             one_of({"core", "none", "numa"}));
   table.add("device", &Flags::device,

@@ -15,9 +15,7 @@ OptionsOf<ScheduleOptions> schedule_table() {
       .needs = OptionNeed{"lr-schedule", {"cosine", "linear"}};
   table.add("lr-step-size", &Options::decay_every, "Steps between drops of the learning rate", above_zero())
       .needs = step;
-  table
-      .add("lr-gamma", &Options::decay_factor, "Factor that a drop multiplies the learning rate with",
-           within(0, 1))
+  table.add("lr-gamma", &Options::decay_factor, "Factor of the learning rate at each drop", within(0, 1))
       .needs = step;
   table.without_flags({"lr-step-size", "lr-gamma"});
   return table;

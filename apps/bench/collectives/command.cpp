@@ -223,14 +223,13 @@ void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
                  "Also run these plans, or all: " + join(collective::algorithm_names(), ", "));
   app.add_option("--channel", flags.channels, "Transport of the plans: threads, shm or tcp");
   app.add_option("--hosts", settings.hosts,
-                 "Number of hosts for --explain or --algorithm; otherwise 2 measures all_reduce between two "
-                 "emulated hosts (needs root)")
+                 "Hosts for --explain or --algorithm; otherwise 2: all_reduce between two emulated hosts "
+                 "(needs root)")
       ->check(between(1, 64));
   app.add_flag("--deterministic", settings.deterministic,
                "Sum in rank order, independent of algorithm and hosts");
   app.add_flag("--tune", settings.tune,
-               "Measure the engine and every algorithm on one host and save the results for the chooser; "
-               "default sizes: 4 B to 25 MiB");
+               "Measure the engine and all algorithms on one host and save the results for the chooser");
   app.add_flag("--check-chooser", settings.check_chooser,
                "As --tune, then measure again and compare the chooser's picks with the fastest algorithms");
   CLI::Option* explained =

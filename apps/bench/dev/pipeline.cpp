@@ -406,12 +406,12 @@ Command add_pipeline(CLI::App& parent) {
         app.add_option("--micro-batches", flags.micro_batches, "micro-batches per step")
             ->check(positive_number());
         app.add_option("--emulate-accelerator", flags.emulated_unit_ms,
-                       "replace the model by two units per rank that sleep this many ms in each pass")
+                       "replace the model by two units per rank that sleep this long in each pass")
             ->check(positive_number());
         add_network_flags(app, flags.network);
-        app.add_option("--matmul", flags.matmul,
-                       "kernels of rondo's matrix products: auto (the fastest, as in rondo train) or "
-                       "libtorch (PyTorch's default)")
+        app.add_option(
+               "--matmul", flags.matmul,
+               "kernels of rondo's matrix products: auto (the fastest) or libtorch (PyTorch's default)")
             ->check(CLI::IsMember({"libtorch", "auto"}));
         app.add_flag("--peers", flags.peers, "also run PyTorch's torch.distributed.pipelining over Gloo");
         add_turns_flags(app, flags.turns);

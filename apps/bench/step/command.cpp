@@ -156,9 +156,9 @@ void add_step_flags(CLI::App& app, StepOptions& options) {
       ->check(not_negative_number());
   add_network_flags(app, options.network);
   lineup.schedule.add_to(app);
-  app.add_option("--variant", options.variants,
-                 "also measure a strategy with its own flags, such as \"zero3 --prefetch 4\" or \"planned "
-                 "--plan FILE\"; may be repeated");
+  app.add_option(
+      "--variant", options.variants,
+      "also measure a strategy with its own flags, such as \"zero3 --prefetch 4\"; may be repeated");
   app.add_flag("--ablation", lineup.ablation,
                "measure each strategy with the scheduler's policies enabled one after another");
   app.add_option("--matmul", lineup.matmul,
