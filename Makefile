@@ -77,7 +77,7 @@ equality: build ## training under every strategy and schedule, on 1 to 4 ranks, 
 
 survive: build ## checkpoints, whole and in parts: kill -9 at 500 moments of saves each, 10,000 damaged ones each loaded
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/format_test --gtest_filter='CheckpointDirectory.SurvivesKillAtAnyMoment'
-	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/train_test --gtest_filter='PartsOfACheckpoint.SurviveKillAtAnyMoment'
+	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/train_test --gtest_filter='CheckpointParts.SurviveKillAtAnyMoment'
 	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/checkpoint_test --gtest_filter='*Damage.*'
 
 chaos-short: build ## 200 random faults in trainings of every strategy, on 1 to 3 emulated hosts; prints its seed (root)
@@ -95,7 +95,7 @@ support: build ## every strategy with everything a training may have besides, ea
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/integration/support_loops.py
 
 plugin-peers: build ## PyTorch's own tests over Gloo and rondo, TESTS=/path/to/pytorch/test [SUITES=spawn,gloo] [NAMES=x] [REPEAT=20]
-	@test -n "$(TESTS)" || { echo "say TESTS=/path, the folder test of PyTorch's sources" >&2; exit 2; }
+	@test -n "$(TESTS)" || { echo "set TESTS=/path, the folder test of PyTorch's sources" >&2; exit 2; }
 	@.venv/bin/python python/peers/run.py "$(TESTS)" --package build/$(PRESET)/python $(if $(SUITES),--suites $(SUITES)) $(if $(NAMES),--names "$(NAMES)") $(if $(REPEAT),--repeat $(REPEAT))
 
 bench-planner: build ## the planner on 200 random profiles, against its bound and its baselines

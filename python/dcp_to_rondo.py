@@ -47,7 +47,7 @@ def main():
     parser.add_argument("--key", default="")
     options = parser.parse_args()
     if not (pathlib.Path(options.checkpoint) / ".metadata").exists():
-        raise SystemExit(f"{options.checkpoint}: no distributed checkpoint of PyTorch: it has no .metadata")
+        raise SystemExit(f"{options.checkpoint}: not a distributed checkpoint of PyTorch: it has no .metadata")
     weights = weights_of(options.checkpoint, options.key)
     if options.output.endswith(".safetensors"):
         from safetensors.torch import save_file

@@ -92,21 +92,21 @@ PYBIND11_MODULE(native, module) {
   const py::object distributed = py::module_::import("torch.distributed");
   const py::object any =
       make_error(module, "CommunicationError", distributed.attr("DistBackendError"),
-                 "Communication failed; `ranks` lists the group's ranks to blame, if known.");
+                 "Communication failed; `ranks` lists the group's ranks that caused the failure, if known.");
   make_error(module, "PeerLostError", any, "The process of a peer has ended.");
-  make_error(module, "MismatchError", any, "Ranks disagree about what to do.");
-  make_error(module, "TimeoutError", any, "A deadline passed; `ranks` had not arrived.");
+  make_error(module, "MismatchError", any, "Ranks made different calls, or with different shapes or dtypes.");
+  make_error(module, "TimeoutError", any, "A timeout expired; `ranks` did not arrive.");
   // A ValueError by meaning, and a RuntimeError because that is what c10d's other backends throw.
   make_error(module, "UsageError",
              py::make_tuple(py::reinterpret_borrow<py::object>(PyExc_ValueError),
                             py::reinterpret_borrow<py::object>(PyExc_RuntimeError)),
-             "A call that cannot be; nothing was started, and the group goes on.");
+             "An invalid call; nothing was started, and the group remains usable.");
   py::register_exception_translator(&translate);
 
   // Members that c10d expects of Gloo's and NCCL's groups beyond the interface of all backends.
   py::class_<rondo::RequestBackend, UnlockedPointer<rondo::RequestBackend>, c10d::Backend>(module, "Backend")
       .def_property_readonly("options", &rondo::RequestBackend::getBackendOptions,
-                             "The timeout, name and global ranks of the group as they are now; a copy.")
+                             "A copy of the group's current timeout, name and global ranks.")
       .def("_set_default_timeout", &rondo::RequestBackend::setTimeout, py::arg("timeout"),
            py::call_guard<py::gil_scoped_release>())
       .def(
@@ -126,7 +126,7 @@ PYBIND11_MODULE(native, module) {
         rondo::shared_memory::stop_helper_threads();
       },
       py::call_guard<py::gil_scoped_release>(),
-      "Ends the threads of all groups of this process, for good, after operations in flight or 5 s.");
+      "Stops the threads of all groups of this process permanently, after operations in flight or 5 s.");
   module.def("launcher_store", &rondo::launcher_store,
              "The store of the job that `rondo run` started, or None.");
   module.def(

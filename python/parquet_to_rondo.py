@@ -67,7 +67,7 @@ def main(arguments):
     parser.add_argument("--image", metavar="COLUMN", help="write tar files of this column")
     parser.add_argument("--label", metavar="COLUMN", help="with --image: the class, a number")
     parser.add_argument("--images-per-shard", type=int, default=10_000, metavar="N")
-    parser.add_argument("--columns", metavar="A,B", help="of a table; default all")
+    parser.add_argument("--columns", metavar="A,B", help="columns of a table; default: all")
     flags = parser.parse_args(arguments)
     if flags.text:
         write_texts(flags.files, flags.output, flags.text)

@@ -72,7 +72,7 @@ def main(paths):
     for name, why in skipped:
         print(f"skipped: {name}: {why}")
     for name, why in unsteady:
-        print(f"unsteady: {name}: failed once, then passed three times by itself; it said: {why}")
+        print(f"unsteady: {name}: failed once, then passed three times alone; its error: {why}")
     for name, why in failed:
         print(f"failed: {name}: {why}")
     print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped")

@@ -59,7 +59,7 @@ rondo=${RONDO_BIN:-build/release/bin}/rondo
 if [ -x "$rondo" ]; then
   "$venv/bin/python" scripts/cli_page.py "$rondo" --check || status=1
 else
-  say "note: docs/cli.md was not compared with the programs: there is no $rondo"
+  say "note: docs/cli.md was not compared with the programs, because $rondo does not exist"
 fi
 if [ -n "$api" ]; then
   scripts/docs_api.sh || status=1
@@ -70,5 +70,5 @@ rm -rf "$site"
 "$venv/bin/python" -m sphinx -c docs -b html -d build/docs-doctrees -q -E -W "$pages" "$site" 2>&1 |
   sed "s|$root/$pages/||; s|^$root/||" >&2 || status=1
 rm -rf build/docs-doctrees
-[ "$status" -eq 0 ] || fail "the documentation has the faults above"
+[ "$status" -eq 0 ] || fail "the documentation has errors (above)"
 say "documentation is in $site/index.html"

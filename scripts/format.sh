@@ -14,6 +14,6 @@ if [ "${1:-}" != "--check" ]; then
 fi
 # One error per file suffices: the fix is the same for all.
 if ! files | xargs -0 -r -P "$(nproc)" -n 1 "$formatter" --dry-run -Werror --ferror-limit=1 --style=file; then
-  fail "the files named above are not formatted as .clang-format says" "Mend them with:  make format"
+  fail "the files named above are not formatted as .clang-format says" "Fix them with:  make format"
 fi
 say "all C++ files are formatted"

@@ -92,7 +92,7 @@ def pack(folder, archive):
     write_tar(folder, archive)
     size = archive.stat().st_size
     if size > LARGEST:
-        sys.exit(f"error: {archive} has {size:,} bytes, more than the {LARGEST:,} that fit")
+        sys.exit(f"error: {archive} has {size:,} bytes, more than the limit of {LARGEST:,}")
     print(f"{archive}: {size / 1e6:.1f} MB. On a machine with a card:\n"
           f"  tar xzf {archive.name} && LIBTORCH=/path/of/venv {folder.name}/gpu-check.sh --json gpu.json")
 
@@ -100,7 +100,7 @@ def pack(folder, archive):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda", help="build folder (default: build/cuda)")
-    parser.add_argument("--no-build", action="store_true", help="take the programs as they are there")
+    parser.add_argument("--no-build", action="store_true", help="use the existing programs without building")
     arguments = parser.parse_args()
     GPU.mkdir(parents=True, exist_ok=True)
     venv = make_venv()

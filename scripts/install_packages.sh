@@ -8,7 +8,7 @@ list=$root/scripts/packages.txt
 kinds=" $* "
 
 if ! have dpkg-query || ! have apt-get; then
-  say "note: no apt-get here. rondo needs the equivalents of these Debian packages:"
+  say "note: this system has no apt-get. rondo needs the equivalents of these Debian packages:"
   list_entries "$list" | sed -n 's/^required  *\([^ ]*\).*/        \1/p'
   exit 0
 fi
@@ -90,7 +90,7 @@ fetch_lists() {
   [ -n "$lists_fetched" ] && return
   lists_fetched=1
   say "fetching the package lists"
-  apt update >/dev/null || say "note: the package lists could not be updated; trying with what is here"
+  apt update >/dev/null || say "note: the package lists could not be updated; using the existing ones"
 }
 
 find_missing required
@@ -145,7 +145,7 @@ for kind in optional tools peers documentation; do
   mkdir -p "$(dirname "$stamp")"
   missing_key "${refused[@]}" >"$stamp"
   if [ "${#refused[@]}" -gt 0 ]; then
-    say "note: not available here: ${refused[*]}; scripts/packages.txt says what they are for"
+    say "note: not available here: ${refused[*]}; scripts/packages.txt describes their purpose"
     say "      To try by hand:  sudo apt-get install ${refused[*]%%|*}"
     [ -z "$wanted" ] || exit 1
   fi

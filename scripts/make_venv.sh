@@ -24,7 +24,7 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail \
   "python3 is $(python3 -V 2>&1 | cut -d' ' -f2); rondo's tools need 3.10 or newer"
 
 if [ ! -x "$venv/bin/python" ]; then
-  say "making .venv"
+  say "creating .venv"
   python3 -m venv "$venv" || fail "python3 could not make a virtual environment in $venv" \
     "Get what it needs with:  sudo apt-get update && sudo apt-get install python3-venv"
 fi

@@ -46,7 +46,7 @@ sim() {
   "$python" scripts/gpu_check --programs "$RONDO_BIN" --peers bench/peers --device sim --complete --only nccl --only equality --only precision --only dropout --only resume --only mirrored
 }
 bundle() {
-  [ -n "${GPU_LIBTORCH:-}" ] || fail "the bundle needs torch's CUDA build" "Say:  make nightly GPU_LIBTORCH=/path/of/venv"
+  [ -n "${GPU_LIBTORCH:-}" ] || fail "the bundle needs torch's CUDA build" "Run:  make nightly GPU_LIBTORCH=/path/of/venv"
   LIBTORCH=$GPU_LIBTORCH make gpu-bundle && scripts/try_gpu_bundle.py --venv "$GPU_LIBTORCH"
 }
 coverage() { scripts/coverage.sh; }
@@ -58,7 +58,7 @@ package() {
 }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {
-  [ -n "${TESTS:-}" ] || fail "the plug-in's peers need PyTorch's sources" "Say:  make nightly TESTS=/path/to/pytorch/test"
+  [ -n "${TESTS:-}" ] || fail "the plug-in's peers need PyTorch's sources" "Run:  make nightly TESTS=/path/to/pytorch/test"
   release && make plugin-peers TESTS="$TESTS"
 }
 docs() { release && make docs; }
@@ -115,11 +115,11 @@ all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then
-    say "note: peers is left out; with PyTorch's sources:  make nightly TESTS=/path/to/pytorch/test"
+    say "note: skipping peers; run it with PyTorch's sources:  make nightly TESTS=/path/to/pytorch/test"
     set -- "${@/peers/}"
   fi
   if [ -z "${GPU_LIBTORCH:-}" ]; then
-    say "note: bundle is left out; with a virtual environment that has torch's CUDA build:  make nightly GPU_LIBTORCH=/path/of/venv"
+    say "note: skipping bundle; run it with a virtual environment that has torch's CUDA build:  make nightly GPU_LIBTORCH=/path/of/venv"
     set -- "${@/bundle/}"
   fi
 fi

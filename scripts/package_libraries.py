@@ -29,7 +29,7 @@ def resolved_libraries(file, torch_libraries):
                          env=dict(os.environ, LD_LIBRARY_PATH=str(torch_libraries))).stdout
     missing = re.findall(r"(\S+) => not found", out)
     if missing:
-        sys.exit(f"error: {file} needs {', '.join(missing)}, which the loader does not find")
+        sys.exit(f"error: {file} needs {', '.join(missing)}, which the loader cannot find")
     return dict(re.findall(r"(\S+) => (/\S+)", out))
 
 
@@ -40,7 +40,7 @@ def path_of_library(name):
         path = line.split()[-1]
         if pathlib.Path(path).name.startswith(name):
             return path
-    sys.exit(f"error: {name} was loaded, but is in no mapping of this process")
+    sys.exit(f"error: {name} was loaded, but this process has no mapping of it")
 
 
 def own_libraries(files, torch_libraries, *own_folders):
@@ -85,7 +85,7 @@ def debian_package_of(path):
         answer = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True, check=False)
         if answer.returncode == 0:
             return answer.stdout.split(":")[0]
-    sys.exit(f"error: {path} is of no Debian package, so its licence is not known")
+    sys.exit(f"error: {path} belongs to no Debian package, so its licence is unknown")
 
 
 def copy_licences(libraries, packages, folder):

@@ -28,4 +28,4 @@ show_and_run train --sample "// Each" --length 300 --run-dir "$run"
 show_and_run report "$run"
 
 say ""
-say "Done. Open ${run#"$root"/}/report.html in a browser; README.md and docs/cli.md tell what else there is."
+say "Done. Open ${run#"$root"/}/report.html in a browser; README.md and docs/cli.md describe the other commands."

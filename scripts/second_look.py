@@ -41,7 +41,7 @@ def grave(runner, output):
         return f"it printed '{found[0]}'"
     # gtest prints this for each test that runs to its end.
     if runner == "ctest" and "[  FAILED  ]" not in output:
-        return "it did not come to its end"
+        return "it did not finish"
     return None
 
 

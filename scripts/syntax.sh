@@ -32,4 +32,4 @@ headers=$({ grep -aoE 'rondo_torch_header(_of_tests)?\.dir' "$commands" || true;
 # shellcheck disable=SC2086  # headers is a list of words
 [ -z "$headers" ] || cmake --build "$build" --target $headers >/dev/null
 xargs -0 -P "$(nproc)" -n 1 bash -c <"$commands" || fail "clang has findings (above)"
-say "clang finds nothing"
+say "clang found no errors"

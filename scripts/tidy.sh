@@ -62,7 +62,7 @@ if [ "${1:-}" = --changed ]; then
   limit=${RONDO_TIDY_LIMIT:-40}
   say "${#files[@]} files to check since $(git log -1 --format='%h %s' "$base")"
   if [ "${#files[@]}" -gt "$limit" ]; then
-    say "note: only the first $limit of them, by name; RONDO_TIDY_LIMIT=${#files[@]} or make nightly checks these too:"
+    say "note: checking the first $limit of them, by name; RONDO_TIDY_LIMIT=${#files[@]} or make nightly also checks:"
     printf '  %s\n' "${files[@]:$limit}"
   fi
   set -- "${files[@]:0:$limit}"

@@ -85,11 +85,11 @@ def main():
     parser.add_argument("--bundle", type=pathlib.Path, default=ROOT / "build" / "gpu" / "rondo-gpu.tar.gz")
     parser.add_argument("--venv", type=pathlib.Path, default=pathlib.Path(os.environ.get("LIBTORCH") or ROOT / "build" / "gpu" / "venv"),
                         help="the environment with torch (default: $LIBTORCH, else build/gpu/venv)")
-    parser.add_argument("arguments", nargs="*", help="of gpu-check.sh (default: --device sim)")
+    parser.add_argument("arguments", nargs="*", help="arguments of gpu-check.sh (default: --device sim)")
     given = parser.parse_args()
     for path in (given.bundle, given.venv / "bin" / "python3"):
         if not path.exists():
-            sys.exit(f"error: {path} is missing; make gpu-bundle makes it")
+            sys.exit(f"error: {path} is missing; build it with: make gpu-bundle")
     with tempfile.TemporaryDirectory(prefix="rondo-gpu-root-") as folder:
         root = pathlib.Path(folder)
         python = fill(root, given.venv)

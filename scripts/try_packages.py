@@ -55,7 +55,7 @@ LIBTORCH=$torch/torch rondo train --data text.txt --layers 1 --steps 1 --nproc-p
 def make_root(suite):
     folder = PACKAGES / "roots" / suite
     if not (folder / "etc" / "debian_version").exists():
-        print(f"making a root of {suite} in {folder}", flush=True)
+        print(f"creating a root file system of {suite} in {folder}", flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["debootstrap", "--variant=minbase", f"--include={LIBRARIES_OF_PYTHON}", suite, folder], check=True, stdout=subprocess.DEVNULL)
         shutil.copy("/etc/resolv.conf", folder / "etc")

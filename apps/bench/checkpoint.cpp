@@ -236,13 +236,13 @@ class CheckpointRuns {
   // Keeps the state in memory that outlives the ranks, as `rondo train --memory-checkpoint-every` does.
   void run_in_memory() {
     const auto memory = launch::ScratchDirectory::create_in_memory();
-    if (memory.path().empty()) throw Error("no directory can be made in /dev/shm");
+    if (memory.path().empty()) throw Error("cannot create a directory in /dev/shm");
     MemoryCheckpointSaver saver(subject_.context(), memory.path());
     const auto save_in_memory = [&] { rondo::save_in_memory(subject_.trainer(), saver); };
     const auto finish = [&] {
       if (const std::string failure = saver.finish(); !failure.empty()) throw Error(failure);
     };
-    // The first replication allocates the copy's memory; later ones reuse it.
+    // The first save allocates the copy's memory; later ones reuse it.
     save_in_memory();
     finish();
     measure_in_background("memory_save", save_in_memory, finish);
@@ -292,14 +292,12 @@ Json run_checkpoint(const CheckpointFlags& flags, bool prints) {
 Command add_checkpoint(CLI::App& parent) {
   return add_benchmark<CheckpointFlags>(
       parent,
-      {"checkpoint", "Saving and loading a training's state, next to the disk, to memory and to PyTorch",
-       "Examples:\n"
-       "  rondo bench checkpoint --directory runs\n"
-       "  rondo bench checkpoint --peers --json checkpoint.json\n\n"
-       "One process; the state is that of AdamW after a step. seconds_min and stall_s_min are of the best "
-       "run."},
+      {"checkpoint", "Time of saving and loading a training state, compared with disk, memory and PyTorch",
+       "Examples:\n  rondo bench checkpoint --directory runs\n  rondo bench checkpoint --peers --json "
+       "checkpoint.json\n\nOne process; the state is that of AdamW after one step. seconds_min and "
+       "stall_s_min are those of the fastest run."},
       [](CLI::App& app, CheckpointFlags& flags) {
-        app.add_option("--model", flags.model, "Built-in GPT whose state it is")
+        app.add_option("--model", flags.model, "Built-in GPT whose training state is saved")
             ->check(CLI::IsMember({"gpt-25m", "gpt-tiny"}));
         app.add_option("--directory", flags.directory,
                        "Folder on the disk to measure (default: $TMPDIR or /tmp)");

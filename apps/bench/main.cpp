@@ -2,8 +2,7 @@
 #include "apps/bench/commands.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Benchmarks; with --peers the systems rondo is compared with run in the same run.",
-               "rondo bench");
+  CLI::App app("Benchmarks; --peers also measures the systems that rondo is compared with.", "rondo bench");
   app.require_subcommand(1);
   const std::vector<rondo::Command> commands{rondo::bench::add_checkpoint(app),
                                              rondo::bench::add_collectives(app), rondo::bench::add_step(app),

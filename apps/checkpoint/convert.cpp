@@ -35,7 +35,7 @@ Destination kind_of(const std::string& destination) {
   if (extension.empty() || destination.ends_with('/')) return Destination::checkpoint;
   throw UsageError(
       str("DESTINATION: '", destination,
-          "' is none of NAME.safetensors, NAME.pt (for torch::load) and a directory for a checkpoint"));
+          "': expected NAME.safetensors, NAME.pt (for torch::load) or a directory for a checkpoint"));
 }
 
 std::string convert(const std::string& source, const std::string& destination, bool overwrite) {
@@ -80,7 +80,7 @@ Command add_convert(CLI::App& app) {
       ->required();
   command
       ->add_option("DESTINATION", options->destination,
-                   "NAME.safetensors, NAME.pt for torch::load, or a directory in which step-00000000 is made")
+                   "NAME.safetensors, NAME.pt for torch::load, or a directory for a new step-00000000")
       ->required();
   command->add_flag("--overwrite", options->overwrite, "replace a DESTINATION file that exists");
   add_json_flag(*command, options->json);
@@ -158,7 +158,7 @@ Command add_rewrite(CLI::App& app, const char* name, const char* text, bool has_
       ->required();
   command
       ->add_option("DESTINATION", options->destination,
-                   "directory of checkpoints, in which one of the same step is made")
+                   "directory of checkpoints for the result, which has the same step")
       ->required();
   if (has_parts)
     command->add_option("--parts", options->parts, "number of parts")->check(between(1, 99999))->required();
@@ -175,11 +175,11 @@ Command add_rewrite(CLI::App& app, const char* name, const char* text, bool has_
 }  // namespace
 
 Command add_reshard(CLI::App& app) {
-  return add_rewrite(app, "reshard", "Write a checkpoint anew in another number of parts", true);
+  return add_rewrite(app, "reshard", "Rewrite a checkpoint with another number of parts", true);
 }
 
 Command add_merge(CLI::App& app) {
-  return add_rewrite(app, "merge", "Write a checkpoint in parts anew as a whole one", false);
+  return add_rewrite(app, "merge", "Merge the parts of a checkpoint into a whole one", false);
 }
 
 }  // namespace rondo

@@ -113,7 +113,7 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
   } catch (const nlohmann::json::exception& e) {
     // Readers of files report the position of a wrong value themselves. Other JSON errors are reported
     // without the library's prefix.
-    return report(app, "a value in a text of JSON cannot be: " + json_problem(e), ExitCode::failed);
+    return report(app, "invalid value in JSON text: " + json_problem(e), ExitCode::failed);
   } catch (const std::exception& e) {
     return report(app, plain_message(e), ExitCode::failed);
   }
@@ -158,8 +158,8 @@ std::string program_identity() {
 
 std::string describe_mixture() {
   if (std::string_view(kVersion) != RONDO_VERSION) {
-    return str("this program is of ", program_identity(), ", but the library that it has loaded is of rondo ",
-               kVersion, "; look for another rondo in LD_LIBRARY_PATH");
+    return str("this program is of ", program_identity(), ", but the library that it loaded is of rondo ",
+               kVersion, "; check LD_LIBRARY_PATH for another installation of rondo");
   }
   const char* const starter = std::getenv(kStarterVariable);
   const std::string started_by = starter == nullptr ? program_identity() : starter;

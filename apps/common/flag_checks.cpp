@@ -76,7 +76,7 @@ CLI::Validator accepted_by(std::function<void(const std::string&)> check) {
 
 CLI::Option* add_device_flag(CLI::App& app, std::string& device) {
   return app
-      .add_option("--device", device, "Where tensors live: auto (cuda if there is one), cpu, cuda or cuda:N")
+      .add_option("--device", device, "Device of the tensors: auto (cuda if available), cpu, cuda or cuda:N")
       ->check(accepted_by([](const std::string& text) { parse_device_name(text, "device"); }))
       ->capture_default_str();
 }

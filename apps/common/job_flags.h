@@ -16,8 +16,9 @@ namespace rondo {
 // a shared module. `engine` holds the default.
 inline CLI::Option* add_engine_flag(CLI::App& app, std::string& engine) {
   return app
-      .add_option("--backend", engine,
-                  "Communication engine, with its options in brackets: hierarchical(native, gloo, window=8)")
+      .add_option(
+          "--backend", engine,
+          "Communication engine, with options in brackets, such as hierarchical(native, gloo, window=8)")
       ->check(accepted_by([](const std::string& text) { check_engine(text, "engine", declared_engines()); }))
       ->capture_default_str();
 }

@@ -75,14 +75,13 @@ launch::Descriptor turn_to_measure(const fs::path& place) {
   if (!is_held_by_another()) return lock;
   std::fprintf(
       stderr,
-      "rondo: waiting for another program that measures matrix products on this machine (it has locked "
-      "%s)\n",
+      "rondo: waiting for another program that measures matrix products on this machine (%s is locked)\n",
       folder.c_str());
   const Deadline deadline = Deadline::after(kLongestMeasuring);
   while (is_held_by_another()) {
     if (deadline.passed())
-      throw Error(str("another program has had ", folder.string(), " locked for ",
-                      to_string(kLongestMeasuring), ", as one does that measures them"));
+      throw Error(str("another program has kept ", folder.string(), " locked for ",
+                      to_string(kLongestMeasuring), ", longer than a measurement takes"));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return lock;
@@ -101,8 +100,8 @@ bool matmul_has_a_choice() {
 void measure_matmul() {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "rondo-matmul";
   std::fprintf(stderr,
-               "rondo: measuring which kernels for float32 matrix products are faster on this machine; once, "
-               "for some seconds (kept in %s)\n",
+               "rondo: measuring the kernels for float32 matrix products, once per machine, which takes some "
+               "seconds (results in %s)\n",
                matmul_measurements_path().c_str());
   const ChildOutput output = run_child({program.string()});
   if (output.exit_code != 0) throw Error(str(program.string(), " ended with exit code ", output.exit_code));
@@ -132,16 +131,16 @@ void prepare_matmul(const std::string& setting, const fs::path& run_directory) {
     }
     const std::optional<std::string> place = find_place_for_matmul(run_directory);
     if (!place) {
-      log::warning("matrix products use the default kernels: nothing can be written to ",
-                   tried.empty() ? "any place (neither HOME nor XDG_CACHE_HOME is set)" : path_list(tried),
-                   ", so that a measurement of faster ones could not be kept; ", kPlaceVariable,
-                   "=FILE names another place, --matmul libtorch asks for none");
+      log::warning(
+          "matrix products use the default kernels: a measurement of faster ones cannot be saved in ",
+          tried.empty() ? "any folder (neither HOME nor XDG_CACHE_HOME is set)" : path_list(tried), "; set ",
+          kPlaceVariable, "=FILE to save it elsewhere, or give --matmul libtorch to skip it");
       return;
     }
     const launch::Descriptor turn = turn_to_measure(*place);
     if (!find_matmul_measurement(*place, library)) measure_matmul();
   } catch (const std::exception& error) {
-    log::warning("matrix products use the default kernels, faster ones could not be looked for: ",
+    log::warning("matrix products use the default kernels: faster ones could not be measured: ",
                  error.what());
   }
 }

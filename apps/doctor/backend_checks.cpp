@@ -90,7 +90,8 @@ Obstacle nccl_obstacle(const nlohmann::json& torch, const fs::path& library,
   }
   if (!torch.value("loads", false)) return {"needs libtorch, which does not load", "see libtorch above"};
   if (const std::string error = nccl_load_error(directory, module); !error.empty())
-    return {str("it cannot be loaded: ", error), "the libraries that a CUDA wheel of torch brings"};
+    return {str("it cannot be loaded: ", error),
+            "a CUDA wheel of torch with the libraries that it depends on"};
   if (rondo::launch::gpu_count() == 0) return {"no GPU is visible", machine};
   return {};
 }
@@ -258,13 +259,13 @@ Finding check_gpus() {
   const std::string driver = found.driver.empty() ? first_line("/proc/driver/nvidia/version") : found.driver;
   Finding finding{"machine", "GPUs", State::ok,
                   "",        "",     {{"count", visible}, {"driver", driver}, {"cards", cards}}};
-  finding.detail = visible == 0 ? "none seen (/dev/nvidia*)" : str(visible, " visible");
+  finding.detail = visible == 0 ? "none found (/dev/nvidia*)" : str(visible, " visible");
   if (!texts.empty()) finding.detail += str("; cards: ", rondo::join(texts, "; "));
   if (!driver.empty()) finding.detail += str("; driver ", driver);
   if (!found.problem.empty()) {
     finding.state = State::warning;
     finding.detail += str("; ", found.problem);
-    finding.get = "nvidia-smi says more";
+    finding.get = "run nvidia-smi for details";
   }
   return finding;
 }

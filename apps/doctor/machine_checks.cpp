@@ -114,29 +114,29 @@ Findings check_shared_memory() {
   nlohmann::json data = {{"memfd", works}, {"file_size_limit_bytes", nullptr}};
   if (limited) data["file_size_limit_bytes"] = size.rlim_cur;
   if (!works) {
-    findings.push_back({"shared memory", "memfd", State::broken, "anonymous shared memory cannot be made",
+    findings.push_back({"shared memory", "memfd", State::broken, "cannot create anonymous shared memory",
                         "a kernel with memfd_create, and a sandbox that allows it; or --backend gloo", data});
   } else if (limited) {
     findings.push_back(
         {"shared memory", "memfd", State::warning,
-         str("works; a segment may have ", to_string(Bytes{size.rlim_cur}), " (file size limit)"),
+         str("works; segments are limited to ", to_string(Bytes{size.rlim_cur}), " (file size limit)"),
          "ulimit -f unlimited", data});
   } else {
-    findings.push_back({"shared memory", "memfd", State::ok,
-                        "works; a segment may have any size that memory has room for", "", data});
+    findings.push_back(
+        {"shared memory", "memfd", State::ok, "works; the size of a segment is not limited", "", data});
   }
 
   struct statvfs status {};
   if (statvfs("/dev/shm", &status) == 0) {
     const Bytes total{status.f_blocks * status.f_frsize};
     const Bytes free{status.f_bavail * status.f_frsize};
-    findings.push_back({"shared memory",
-                        "/dev/shm",
-                        State::ok,
-                        str(to_string(total), ", ", to_string(free),
-                            " free; rondo does not need it, PyTorch's data loaders do"),
-                        "",
-                        {{"total_bytes", total.count}, {"free_bytes", free.count}}});
+    findings.push_back(
+        {"shared memory",
+         "/dev/shm",
+         State::ok,
+         str(to_string(total), ", ", to_string(free), " free; used by PyTorch's data loaders, not by rondo"),
+         "",
+         {{"total_bytes", total.count}, {"free_bytes", free.count}}});
   }
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
@@ -231,7 +231,7 @@ Findings check_schedulers() {
     findings.push_back({"schedulers",
                         program.scheduler,
                         path.empty() ? State::missing : State::ok,
-                        path.empty() ? str(program.name, " is not installed (only needed to use it)") : path,
+                        path.empty() ? str(program.name, " is not installed (optional)") : path,
                         path.empty() ? program.get : "",
                         {{"program", program.name}, {"path", path}}});
   }
@@ -241,7 +241,7 @@ Findings check_schedulers() {
                              ? "no launcher: one process"
                              : str("rank ", self.rank, " of ", self.world_size, ", told by ", self.launcher);
     if (!self.sources_seen.empty())
-      detail += str("; variables seen of: ", rondo::join(self.sources_seen, ", "));
+      detail += str("; variables found of: ", rondo::join(self.sources_seen, ", "));
     findings.push_back({"schedulers",
                         "this process",
                         State::ok,
@@ -257,7 +257,7 @@ Findings check_schedulers() {
                         "this process",
                         State::warning,
                         error.what(),
-                        "correct the variables named",
+                        "correct the variables that the message names",
                         {{"error", error.what()}}});
   }
   return findings;

@@ -15,12 +15,12 @@
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  rondo doctor                                # a table, with the command that gets what is missing
-  rondo doctor --json -                       # the same for programs
-  rondo doctor --libtorch /opt/libtorch       # would that libtorch do?
+  rondo doctor                                # a table, with commands that install what is missing
+  rondo doctor --json -                       # the same as JSON
+  rondo doctor --libtorch /opt/libtorch       # check this libtorch
   srun -n 1 rondo doctor                      # what a scheduler's task sees
 
-Exit code: 0, or 1 when something is broken without which rondo cannot train.)";
+Exit code: 0, or 1 when something that training needs is broken.)";
 
 void append(doctor::Findings& to, doctor::Findings from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -54,14 +54,14 @@ int report(const std::string& libtorch, const std::string& json) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("What this machine offers to rondo, what is missing, and how to get it.", "rondo doctor");
+  CLI::App app("Checks this machine: what works, what is missing, and how to install it.", "rondo doctor");
   app.footer(kExamples);
   std::string json;
   const char* const given = std::getenv("LIBTORCH");
   std::string libtorch = given == nullptr ? "" : given;
   app.add_option("--json", json, "Write the findings as JSON; - is standard output")->type_name("FILE");
   app.add_option("--libtorch", libtorch,
-                 "Look at this libtorch; default: $LIBTORCH, else the one rondo was built with")
+                 "Check this libtorch; default: $LIBTORCH, else the one that rondo was built with")
       ->type_name("DIR");
   const int code = rondo::run_command_line(app, argc, argv, [&] { return report(libtorch, json); });
   // Skips destructors of libraries: libtorch's may crash if it was loaded only partly.

@@ -75,7 +75,7 @@ Findings check_programs() {
   return {
       {"rondo", "programs", State::broken,
        str("libraries are not found for ", rondo::join(texts, ", "), fault.empty() ? "" : str("; ", fault)),
-       "LIBTORCH=/path/to/libtorch where it was moved; else build and install rondo again", data}};
+       "set LIBTORCH=/path/to/libtorch if it was moved; otherwise build and install rondo again", data}};
 }
 
 }  // namespace doctor
@@ -199,26 +199,24 @@ Findings check_matmul(const Findings& libtorch) {
   const nlohmann::json by_default = {{"kernels", "default"}};
   if (!torch.value("loads", false)) return {};
   if (!rondo::matmul_has_a_choice())
-    return {
-        finding(State::ok, "the library picks its fast kernels by itself on this processor", "", by_default)};
+    return {finding(State::ok, "libtorch already uses its fast kernels on this processor", "", by_default)};
   const fs::path directory = torch.value("directory", "");
   const std::string library = rondo::library_identity(directory / "lib" / "libtorch_cpu.so");
   const fs::path kept = rondo::matmul_measurements_path();
-  const char* const get = "rondo doctor, with a HOME or RONDO_MATMUL_MEASUREMENTS=FILE that can be written";
+  const char* const get = "rondo doctor, with a writable HOME or RONDO_MATMUL_MEASUREMENTS=FILE";
   try {
     auto measured = rondo::find_matmul_measurement(kept, library);
     if (!measured && library == rondo::library_identity(rondo::locate_libtorch() / "lib/libtorch_cpu.so")) {
       if (!rondo::find_place_for_matmul())
-        throw rondo::Error(str("nothing can be written to ", kept.empty() ? "any place" : kept.string()));
+        throw rondo::Error(str("cannot write to ", kept.empty() ? "any place" : kept.string()));
       rondo::measure_matmul();
       measured = rondo::find_matmul_measurement(kept, library);
     }
     if (measured) return {describe(*measured)};
     return {finding(State::ok, "default kernels: not measured with this libtorch", "", by_default)};
   } catch (const std::exception& error) {
-    return {finding(State::warning,
-                    str("default kernels, faster ones could not be looked for: ", error.what()), get,
-                    by_default)};
+    return {finding(State::warning, str("default kernels; faster ones could not be measured: ", error.what()),
+                    get, by_default)};
   }
 }
 

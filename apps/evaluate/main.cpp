@@ -73,7 +73,7 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
 int main(int argc, char** argv) {
   EvaluateFlags flags;
   CLI::App app(
-      "Loss and metrics of a trained model, exact over all samples whatever the number of processes.",
+      "Computes loss and metrics of a trained model, exactly over all samples for any number of processes.",
       "rondo evaluate");
   app.footer(
       "Examples:\n"
@@ -81,17 +81,17 @@ int main(int argc, char** argv) {
       "  rondo evaluate runs/digits --data test.csv --json -\n"
       "  rondo evaluate runs/gpt --data books/ --nproc-per-node 2 --json figures.json");
   flags.run.add_model_flags(app);
-  flags.run.add_data_flags(app, "File or directory to judge; default the run's validation data");
+  flags.run.add_data_flags(app, "File or directory to evaluate on; default: the run's validation data");
   rondo::RunArguments::add_batch_size_flag(app, flags.batch_size);
-  app.add_option("--eval-batches", flags.batches, "Only the first so many batches, of all ranks; 0 is all")
+  app.add_option("--eval-batches", flags.batches, "Number of batches to evaluate, over all ranks; 0: all")
       ->check(rondo::not_negative_number())
       ->capture_default_str();
   flags.processes.add_flags(app);
-  app.add_option("--json", flags.json, "Write the figures as JSON to this file; - is standard output");
+  app.add_option("--json", flags.json, "Write the metrics as JSON to FILE, or '-' for standard output");
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return rondo::run_command_line(app, argc, argv, [&] {
     if (flags.processes.processes > 1 && flags.json == "-")
-      throw rondo::UsageError("--json -: several processes write here; name a file");
+      throw rondo::UsageError("--json -: several processes write to standard output; name a file");
     return rondo::use_run(flags.run, flags.processes, arguments,
                           [&](rondo::OpenedRun& opened) { evaluate(flags, opened); });
   });

@@ -142,12 +142,12 @@ void write_hugging_face(const fs::path& folder, const Model& model, const Traine
   const auto* classifier = dynamic_cast<const BertForSequenceClassificationImpl*>(&module);
   const auto* masked = dynamic_cast<const BertForMaskedLmImpl*>(&module);
   if (gpt == nullptr && classifier == nullptr && masked == nullptr)
-    throw UsageError(str("--format huggingface is for gpt and bert models, and the run's is ", model.name,
-                         "; torchscript and safetensors are for all"));
+    throw UsageError(str("--format huggingface supports gpt and bert models, but the run's model is ",
+                         model.name, "; use torchscript or safetensors"));
   std::error_code error;
   fs::create_directories(folder, error);
   if (!fs::is_directory(folder) || !fs::is_empty(folder))
-    throw UsageError(str("-o ", folder.string(), ": expected a folder that is empty or not there"));
+    throw UsageError(str("-o ", folder.string(), ": expected an empty or a new folder"));
   if (gpt != nullptr) {
     write_gpt(folder, *gpt, tensors, run);
   } else {
@@ -247,9 +247,7 @@ int export_run(const ExportFlags& flags) {
   }
   if (!written.any_batch)
     std::fprintf(
-        stderr,
-        "rondo export: the model was traced, and reads sizes as numbers: the file is for batches of %lld "
-        "samples only\n",
+        stderr, "rondo export: tracing fixed the batch size: the file accepts batches of %lld samples only\n",
         static_cast<long long>(written.samples));
   if (flags.json != "-") std::printf("%s\n", flags.output.c_str());
   rondo::write_json(flags.json, {{"run_dir", flags.run.run_dir},
@@ -267,7 +265,8 @@ int export_run(const ExportFlags& flags) {
 
 int main(int argc, char** argv) {
   ExportFlags flags;
-  CLI::App app("Writes a trained model for others.", "rondo export");
+  CLI::App app("Exports a trained model to TorchScript, safetensors or Hugging Face's format.",
+               "rondo export");
   app.footer(
       "Examples:\n"
       "  rondo export runs/digits -o model.pt                              # torch.jit.load('model.pt')(x) "
@@ -284,6 +283,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"huggingface", "safetensors", "torchscript"}))
       ->capture_default_str();
   app.add_flag("--overwrite", flags.overwrite, "Replace a file that exists");
-  app.add_option("--json", flags.json, "Write what was written as JSON to this file; - is standard output");
+  app.add_option("--json", flags.json,
+                 "Write a description of the result as JSON to FILE, or '-' for standard output");
   return rondo::run_command_line(app, argc, argv, [&] { return export_run(flags); });
 }

@@ -169,6 +169,6 @@ int run(bool one) {
 int main(int argc, char** argv) {
   CLI::App app("Measures the kernels for float32 matrix products and keeps the result.", "rondo-matmul");
   bool one = false;
-  app.add_flag("--one", one, "Measure the choice of this process, RONDO_MATMUL's, and print it as JSON");
+  app.add_flag("--one", one, "Measure the kernels that RONDO_MATMUL selects and print the result as JSON");
   return rondo::run_command_line(app, argc, argv, [&] { return run(one); });
 }

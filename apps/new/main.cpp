@@ -57,13 +57,13 @@ int make_project(const std::string& path) {
   const std::string name = folder.filename();
   check_name(name);
   if (fs::exists(fs::symlink_status(folder)))
-    throw UsageError(str(path, " is there already; give the name of a folder that is not"));
+    throw UsageError(str(path, " exists already; give another name"));
   const std::map<std::string, std::string> values = {{"@PROJECT@", name},
                                                      {"@RONDO@", installation().string()},
                                                      {"@LIBTORCH@", rondo::locate_libtorch().string()}};
   std::error_code error;
   if (!fs::create_directory(folder, error))
-    throw rondo::Error(str("cannot make the folder ", path, ": ", error.message()));
+    throw rondo::Error(str("cannot create the folder ", path, ": ", error.message()));
   for (const rondo::TemplateFile& file : rondo::template_files())
     rondo::write_output(folder / file.name, filled(file.text, values));
   std::printf("made %s; now:\n  make -C %s          build\n  make -C %s train    train on two processes\n",
@@ -80,6 +80,6 @@ int main(int argc, char** argv) {
       "Example: rondo new my_model && make -C my_model train",
       "rondo new");
   std::string name;
-  app.add_option("NAME", name, "of the folder, which must not be there")->required();
+  app.add_option("NAME", name, "Name of the folder to create")->required();
   return rondo::run_command_line(app, argc, argv, [&] { return make_project(name); });
 }

@@ -16,33 +16,33 @@
 namespace rondo {
 
 void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
-  const std::string what = "What is planned";
-  app.add_option("PROFILE", inputs.profile, "a profile, as 'rondo profile' writes it")
+  const std::string what = "Input";
+  app.add_option("PROFILE", inputs.profile, "profile file that 'rondo profile' wrote")
       ->check(existing_path())
       ->group(what);
   app.add_option("--profile", inputs.profile, "the same")
       ->type_name("FILE")
       ->check(existing_path())
       ->group(what);
-  app.add_option(
-         "--synthetic", inputs.synthetic,
-         "a profile by formula: gpt:layers=48,dim=4096,batch=1,seq=2048,flops=140e12,rate=25e9,latency=10us")
+  app.add_option("--synthetic", inputs.synthetic,
+                 "computed profile, such as "
+                 "gpt:layers=48,dim=4096,batch=1,seq=2048,flops=140e12,rate=25e9,latency=10us")
       ->type_name("MODEL")
       ->group(what);
-  app.add_option("--random-profile", inputs.random_profile, "a profile by chance, for tests and studies")
+  app.add_option("--random-profile", inputs.random_profile, "random profile with this seed, for tests")
       ->type_name("SEED")
       ->check(not_negative_number())
       ->group(what);
-  app.add_option("--random-units", inputs.random_units, "units of --random-profile; default 48")
+  app.add_option("--random-units", inputs.random_units, "number of units of --random-profile; default 48")
       ->type_name("N")
       ->check(rondo::between(1, 10000))
       ->group(what);
-  app.add_option("--ranks", inputs.options.ranks, "processes that train together; default 2")
+  app.add_option("--ranks", inputs.options.ranks, "number of processes; default 2")
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
   app.add_option("--shard-ranks", inputs.options.shard_group,
-                 "ranks that share one copy, the rest are replicas (hybrid); default: all")
+                 "ranks per shard group (hybrid sharding); default: all")
       ->type_name("N")
       ->check(not_negative_number())
       ->group(what);
@@ -51,26 +51,25 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
-  app.add_option("--micro-batches", inputs.micro_batches, "of a pipeline: into which each batch is cut")
+  app.add_option("--micro-batches", inputs.micro_batches, "micro-batches per batch of a pipeline")
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
   app.add_option("--prefetch-window", inputs.options.prefetch_window,
-                 "gather parameters at most so many slots before their use; default 4")
+                 "maximum number of slots that a gather starts ahead of its use; default 4")
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
   app.add_option("--blocks", inputs.options.blocks_per_collective,
-                 "cut a collective into at most so many blocks; default 16")
+                 "maximum number of blocks per collective; default 16")
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
-  app.add_option("--block-size", inputs.block_bytes, "cut into blocks of this size instead")
+  app.add_option("--block-size", inputs.block_bytes, "block size, instead of --blocks")
       ->type_name("SIZE")
       ->group(what);
-  app.add_option(
-         "--buffers", inputs.buffers,
-         "memory of a gather or gradient: 'unit', all at once, as flat buffers have it; or by 'block'")
+  app.add_option("--buffers", inputs.buffers,
+                 "granularity of gather and gradient memory: 'unit' (flat buffers) or 'block'")
       ->type_name("WHAT")
       ->group(what);
 }

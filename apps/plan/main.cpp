@@ -55,69 +55,70 @@ struct Flags {
 
 void add_flags(CLI::App& app, Flags& f) {
   add_planning_flags(app, f.inputs);
-  app.add_option("--memory-limit", f.memory_limit, "of each rank, as in 2GiB")->type_name("SIZE")->required();
+  app.add_option("--memory-limit", f.memory_limit, "memory limit of each rank, such as 2GiB")
+      ->type_name("SIZE")
+      ->required();
   const std::string search = "Search";
   app.add_option(
          "--plan-search", f.meshes,
-         "how ranks may share the work: data (default), along that dimension alone; all: also as stages of "
-         "a pipeline, as parts of layers, and in shard groups")
+         "dimensions to search: data only (default), or all: also pipeline, divided layers, shard groups")
       ->type_name("data|all")
       ->check(CLI::IsMember({"data", "all"}))
       ->group(search);
-  app.add_option("--mesh", f.mesh, "this mesh only, as in pipeline=2,data=4")
+  app.add_option("--mesh", f.mesh, "plan for this mesh only, such as pipeline=2,data=4")
       ->type_name("MESH")
       ->group(search);
   app.add_option("--global-batch-size", f.global_batch_size,
-                 "samples of a step, the same for every mesh; default: the profile's batch on each rank")
+                 "samples per step for every mesh; default: the profile's batch on each rank")
       ->type_name("N")
       ->check(rondo::positive_number())
       ->group(search);
-  app.add_option("--objective", f.objective,
-                 "step-time, or overlap as in the literature (docs/planner/search.md says why)")
+  app.add_option("--objective", f.objective, "step-time (default) or overlap (docs/planner/search.md)")
       ->type_name("NAME")
       ->group(search);
   app.add_option("--plan-time-limit", f.time_limit,
-                 "stop with the best plan so far; default 60s. Ctrl-C does so too")
+                 "time limit of the search, which then returns the best plan so far; default 60s")
       ->type_name("TIME")
       ->group(search);
-  app.add_option("--gap", f.gap, "stop when the plan is proven this close to the best; default 0.001")
+  app.add_option("--gap", f.gap, "relative optimality gap at which the search stops; default 0.001")
       ->type_name("SHARE")
       ->check(rondo::between(0.0, 1.0))
       ->group(search);
   app.add_option("--solver", f.solver, "highs, or none for the heuristic planner")
       ->type_name("NAME")
       ->group(search);
-  const std::string more = "More answers";
+  const std::string more = "Further results";
   app.add_option("--sweep", f.sweep,
-                 "also plan for N limits between the smallest feasible and the largest that binds")
+                 "also plan for N memory limits between the smallest feasible and the largest relevant one")
       ->type_name("N")
       ->check(rondo::between(2, 1000))
       ->group(more);
-  app.add_option("--random", f.random, "also draw N legal plans, and say where this one stands among them")
+  app.add_option("--random", f.random, "also evaluate N random valid plans and rank this plan among them")
       ->type_name("N")
       ->check(rondo::between(1, 1000000))
       ->group(more);
-  app.add_option("--seed", f.seed, "of --random")
+  app.add_option("--seed", f.seed, "seed of --random")
       ->type_name("N")
       ->check(rondo::not_negative_number())
       ->group(more);
-  app.add_flag("--max-batch", f.max_batch, "instead: the largest batch that fits, per strategy")->group(more);
+  app.add_flag("--max-batch", f.max_batch,
+               "instead of a plan, find the largest batch that fits, per strategy")
+      ->group(more);
   const std::string output = "Output";
-  app.add_option("--json", f.json, "the result as JSON; '-' is standard output, without the table")
+  app.add_option("--json", f.json, "write the result as JSON; '-': to standard output, without the table")
       ->type_name("FILE")
       ->group(output);
-  app.add_option("--plan-out", f.plan_out,
-                 "the same into a file that 'rondo train --plan' and 'rondo simulate' read")
+  app.add_option("--plan-out", f.plan_out, "write the plan for 'rondo train --plan' and 'rondo simulate'")
       ->type_name("FILE")
       ->group(output);
-  app.add_option("--html", f.html, "a page with pictures")->type_name("FILE")->group(output);
-  app.add_option("--fsdp2", f.fsdp2, "the plan in the terms of PyTorch's FSDP2, as JSON")
+  app.add_option("--html", f.html, "write an HTML page with drawings")->type_name("FILE")->group(output);
+  app.add_option("--fsdp2", f.fsdp2, "write the plan as JSON for PyTorch's FSDP2")
       ->type_name("FILE")
       ->group(output);
-  app.add_option("--write-mps", f.mps, "the integer program as an MPS file, for any solver")
+  app.add_option("--write-mps", f.mps, "write the integer program as an MPS file")
       ->type_name("FILE")
       ->group(output);
-  app.add_option("--write-profile", f.profile_out, "the profile that was planned for")
+  app.add_option("--write-profile", f.profile_out, "write the profile that the plan was made for")
       ->type_name("FILE")
       ->group(output);
   app.add_flag("--quiet", f.quiet, "no progress on standard error")->group(output);
@@ -218,7 +219,9 @@ void refuse_with_meshes(const Flags& f) {
                                                  {"--objective", f.objective != "step-time"}};
   for (const auto& [flag, is_given] : others) {
     if (is_given)
-      throw UsageError(str(flag, " is for plans along data: leave it out, or --mesh and --plan-search"));
+      throw UsageError(str(flag,
+                           " applies to plans along dimension data only: leave it out, or leave out --mesh "
+                           "and --plan-search"));
   }
 }
 
@@ -252,13 +255,12 @@ int run(const Flags& f) {
   if (is_for_meshes(f)) return plan_meshes(f, profile, options);
   if (f.global_batch_size > 0)
     throw UsageError(
-        "--global-batch-size is for --mesh and --plan-search all: along data the profile says the batch");
+        "--global-batch-size needs --mesh or --plan-search all: plans along dimension data take the batch "
+        "size from the profile");
   if (f.inputs.micro_batches > 0)
     throw UsageError(
-        "--micro-batches is for --mesh and --plan-search all: a pipeline cuts its batch into them; passes of "
-        "a "
-        "step "
-        "are --gradient-accumulation-steps");
+        "--micro-batches needs --mesh or --plan-search all, because only pipelines have micro-batches; use "
+        "--gradient-accumulation-steps for several passes per step");
   if (f.max_batch) return answer_max_batch(f, profile, options.memory_limit);
   const auto model = rondo::cost::make_step_model(profile, step_options(f.inputs));
   const rondo::plan::PlanResult answer = rondo::plan::make_plan(model, options);
@@ -302,15 +304,12 @@ int main(int argc, char** argv) {
   flags.arguments.assign(argv + 1, argv + argc);
   add_flags(app, flags);
   app.footer(
-      "Examples:\n"
-      "  rondo plan profile.json --memory-limit 500MiB --ranks 2 --plan-out plan.json\n"
-      "  rondo plan --synthetic gpt:layers=48,dim=4096 --ranks 16 --memory-limit 25GiB --html plan.html "
-      "--sweep 8\n"
-      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --random 1000 --seed 7 --json -\n"
-      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --max-batch\n"
-      "  rondo plan --synthetic gpt:layers=48,dim=4096,batch=8 --ranks 64 --memory-limit 40GiB --plan-search "
-      "all\n"
-      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --fsdp2 fsdp2.json --write-mps plan.mps\n\n"
-      "Exit code 1 when no plan fits the limit; the message says what the smallest feasible limit is.");
+      "Examples:\n  rondo plan profile.json --memory-limit 500MiB --ranks 2 --plan-out plan.json\n  rondo "
+      "plan --synthetic gpt:layers=48,dim=4096 --ranks 16 --memory-limit 25GiB --html plan.html --sweep 8\n  "
+      "rondo plan profile.json --memory-limit 2GiB --ranks 2 --random 1000 --seed 7 --json -\n  rondo plan "
+      "profile.json --memory-limit 2GiB --ranks 2 --max-batch\n  rondo plan --synthetic "
+      "gpt:layers=48,dim=4096,batch=8 --ranks 64 --memory-limit 40GiB --plan-search all\n  rondo plan "
+      "profile.json --memory-limit 2GiB --ranks 2 --fsdp2 fsdp2.json --write-mps plan.mps\n\nExit code 1 "
+      "when no plan fits the limit; the message names the smallest feasible limit.");
   return rondo::run_command_line(app, argc, argv, [&] { return run(flags); });
 }

@@ -254,21 +254,20 @@ void predict(const PredictFlags& flags, const rondo::OpenedRun& opened) {
 int main(int argc, char** argv) {
   PredictFlags flags;
   CLI::App app(
-      "What a trained model says of data: class and probabilities, tokens, or numbers, a row for each "
-      "sample.",
+      "Writes predictions of a trained model, one row per sample: class and probabilities, tokens, or "
+      "numbers.",
       "rondo predict");
   app.footer(
-      "A table may lack the column that is predicted. Of images in folders with a test part, that part is "
-      "read.\n\n"
-      "Examples:\n"
-      "  rondo predict runs/iris --data new_flowers.csv\n"
-      "  rondo predict runs/digits --data mnist/ --format jsonl -o predictions.jsonl\n"
-      "  rondo predict runs/digits --data mnist/ --nproc-per-node 2 -o predictions.csv");
+      "The label column of a table may be missing. Of an image folder with a test part, only that part is "
+      "read.\n\nExamples:\n  rondo predict runs/iris --data new_flowers.csv\n  rondo predict runs/digits "
+      "--data mnist/ --format jsonl -o predictions.jsonl\n  rondo predict runs/digits --data mnist/ "
+      "--nproc-per-node 2 -o predictions.csv");
   flags.run.add_model_flags(app);
   flags.run.add_data_flags(app, "File or directory to predict for");
   app.get_option("--data")->required();
   rondo::RunArguments::add_batch_size_flag(app, flags.batch_size);
-  app.add_option("--format", flags.format, "csv: class or numbers in columns; jsonl: a JSON object a line")
+  app.add_option("--format", flags.format,
+                 "csv: class or numbers in columns; jsonl: one JSON object per line")
       ->check(CLI::IsMember({"csv", "jsonl"}))
       ->capture_default_str();
   app.add_option("-o,--output", flags.output, "File for the rows; - is standard output")

@@ -112,7 +112,8 @@ void profile(const Flags& flags, const rondo::Context& context) {
                  result.link.contention);
     if (result.spread > rondo::cost::kSteadySpread) {
       std::fprintf(stderr,
-                   "half of the passes lie within %.0f %% of their median: the machine was not steady\n",
+                   "times are noisy: half of the passes lie within %.0f %% of their median; profile again on "
+                   "an idle machine\n",
                    result.spread * 100);
     }
   });
@@ -143,41 +144,39 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  rondo profile --model gpt-25m --batch-size 4 --nproc-per-node 2 --json profile.json\n"
       "  rondo run -n 4 rondo profile --model gpt --model-config '{\"layers\": 12}' --json profile.json");
-  app.add_option("--model", flags.model, "What to profile; also FILE.so:FACTORY or FILE.pt of your own")
+  app.add_option("--model", flags.model, "Model to profile, or your own as FILE.so:FACTORY or FILE.pt")
       ->check(CLI::Validator(
           [](const std::string& name) {
             return rondo::model_file(name) ? std::string() : CLI::IsMember(rondo::model_names())(name);
           },
           "MODEL"))
       ->capture_default_str();
-  app.add_option("--model-config", flags.config,
-                 "JSON object that overrides the model's settings; of your own model it also says what data "
-                 "looks like, as {\"input_shape\": [1, 28, 28], \"classes\": 10}");
+  app.add_option(
+      "--model-config", flags.config,
+      "JSON settings of the model; for your own also {\"input_shape\": [1, 28, 28], \"classes\": 10}");
   app.add_option("--unit-rules", flags.unit_rules,
                  "Layers that become units: all, type:Linear, name:blocks.*, parameters:10000")
       ->delimiter(',');
   app.add_option("--batch-size", flags.batch_size, "Samples per rank and pass")
       ->check(rondo::positive_number())
       ->capture_default_str();
-  app.add_option("--loss", flags.loss, "What is minimised, as in rondo train")
+  app.add_option("--loss", flags.loss, "Loss function, as in rondo train")
       ->check(CLI::IsMember(rondo::loss_names()))
       ->capture_default_str();
-  app.add_option("--optimizer", flags.optimizer, "What moves the weights")
+  app.add_option("--optimizer", flags.optimizer, "Optimizer")
       ->check(CLI::IsMember(rondo::optimizer_names()))
       ->capture_default_str();
   app.add_option(
          "--passes", flags.passes,
-         "Passes of one measurement, with and without checkpointing; up to three where times are not steady")
+         "Passes per measurement, with and without activation checkpointing; noisy measurements are repeated")
       ->check(rondo::positive_number())
       ->capture_default_str();
   rondo::add_process_flag(app, flags.processes, /*least=*/2);
   rondo::add_engine_flag(app, flags.backend);
-  app.add_option("--largest", flags.largest, "Largest buffer of a collective that is measured")
+  app.add_option("--largest", flags.largest, "Largest buffer of the measured collectives")
       ->capture_default_str();
-  app.add_option(
-         "--matmul", flags.matmul,
-         "float32 matrix products, as rondo train has them: auto is the faster kernels, measured once "
-         "a machine")
+  app.add_option("--matmul", flags.matmul,
+                 "Kernels of float32 matrix products; auto: the faster ones, measured once per machine")
       ->check(CLI::IsMember({"auto", "libtorch"}))
       ->capture_default_str();
   app.add_option("--json", flags.json, "Write the profile to this file")->required();
@@ -190,7 +189,8 @@ int main(int argc, char** argv) {
     }
     rondo::parse_bytes(flags.largest, "--largest");
     model_config(flags);
-    if (flags.json == "-") throw rondo::UsageError("--json -: several processes write here; name a file");
+    if (flags.json == "-")
+      throw rondo::UsageError("--json -: several processes write to standard output; name a file");
     return start_ranks(flags, arguments);
   });
 }

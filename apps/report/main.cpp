@@ -91,20 +91,17 @@ int main(int argc, char** argv) {
   std::vector<std::string> directories;
   std::string output;
   std::string json;
-  app.add_option(
-         "RUN_DIR", directories,
-         "the --run-dir of a 'rondo train', finished or still running; of several the page compares them")
+  app.add_option("RUN_DIR", directories,
+                 "run directory of a 'rondo train', finished or running; several are compared on one page")
       ->required();
   app.add_option("-o,--output", output,
-                 "where to write the page; RUN_DIR/report.html, or comparison.html, when not given");
+                 "file to write; default: RUN_DIR/report.html, or comparison.html for several runs");
   app.add_option("--json", json, "write the run's figures to FILE, or '-' for standard output");
   app.footer(
       "The page needs no network and can be sent to others as it is; it names the run's host and command "
-      "line.\n\n"
-      "Examples:\n"
-      "  rondo report runs/gpt                        # writes runs/gpt/report.html\n"
-      "  rondo report runs/gpt -o gpt.html --json -   # also prints the figures as JSON\n"
-      "  rondo report runs/a runs/b runs/c            # losses, speeds and what differs, in comparison.html");
+      "line.\n\nExamples:\n  rondo report runs/gpt                        # writes runs/gpt/report.html\n  "
+      "rondo report runs/gpt -o gpt.html --json -   # also prints the figures as JSON\n  rondo report runs/a "
+      "runs/b runs/c            # losses, speeds and differing settings, in comparison.html");
   return rondo::run_command_line(app, argc, argv, [&] {
     // After parsing, so that an unknown flag is reported before wrong arguments.
     for (const std::string& directory : directories) {

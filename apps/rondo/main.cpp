@@ -43,20 +43,20 @@ using rondo::UsageError;
 
 const std::vector<Subcommand>& known_subcommands() {
   static const std::vector<Subcommand> commands = {
-      {"new", "a project that trains a model of your own"},
+      {"new", "create a project that trains your own model"},
       {"train", "train a built-in model on your data"},
       {"evaluate", "loss and metrics of a trained model", true},
-      {"predict", "what a trained model says of data", true},
-      {"export", "a trained model for others: TorchScript, safetensors, Hugging Face", true},
-      {"tokenize", "texts as files of tokens, for train", true},
-      {"bench", "measure collectives, training steps and start-up, next to their peers", true},
+      {"predict", "predictions of a trained model", true},
+      {"export", "export a trained model to TorchScript, safetensors or Hugging Face", true},
+      {"tokenize", "convert texts into token files for train", true},
+      {"bench", "benchmark collectives, training steps and start-up, also of peers", true},
       {"profile", "measure a model and the link between ranks, for planning", true},
-      {"plan", "the best strategy per layer and schedule for a memory limit"},
+      {"plan", "find the fastest strategies and schedule within a memory limit"},
       {"simulate", "predict a training step on up to 16,384 ranks"},
-      {"checkpoint", "look into checkpoints and verify them", true},
-      {"report", "one self-contained HTML page of a run"},
-      {"top", "a run while it goes on, in the terminal"},
-      {"doctor", "what this machine offers, what is missing, and how to get it"},
+      {"checkpoint", "inspect, verify and convert checkpoints", true},
+      {"report", "write a self-contained HTML page about a run"},
+      {"top", "monitor a run in the terminal"},
+      {"doctor", "check this machine: what works, what is missing, how to install it"},
   };
   return commands;
 }
@@ -111,14 +111,10 @@ void print_help() {
   for (const Subcommand& command : known_subcommands())
     std::printf("  %-10s  %s\n", command.name, command.help);
   std::printf(
-      "\n'rondo COMMAND --help' explains a command.\n"
-      "  --version   versions of rondo and of the libtorch that it loads, and its engines\n"
-      "  --prefix    the folder that rondo is installed in, for CMAKE_PREFIX_PATH\n"
-      "  --libtorch  the folder of the libtorch that programs load\n"
-      "\nExamples:\n"
-      "  rondo doctor\n"
-      "  rondo run -n 2 ./my_program\n"
-      "  rondo train --model gpt --data texts/ --nproc-per-node 2\n");
+      "\n'rondo COMMAND --help' explains a command.\n  --version   versions of rondo and of the libtorch "
+      "that it loads, and its engines\n  --prefix    the folder of the installation, for CMAKE_PREFIX_PATH\n "
+      " --libtorch  the folder of the libtorch that programs load\n\nExamples:\n  rondo doctor\n  rondo run "
+      "-n 2 ./my_program\n  rondo train --model gpt --data texts/ --nproc-per-node 2\n");
 }
 
 // The libtorch that programs load, as --version shows it.

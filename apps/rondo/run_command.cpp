@@ -118,91 +118,82 @@ void add_switch(CLI::App& app, const std::string& name, bool& value, const std::
 void add_flags(CLI::App& app, Flags& flags) {
   const std::string job = "Job";
   add_option(app, "nproc-per-node", flags.nproc_per_node,
-             "Processes of a host: a number, cpu, gpu, or auto (gpu if any, else cpu); 4,4,2 if hosts differ",
-             "N", job, "-n,");
+             "Processes per host: a number, cpu, gpu or auto; 4,4,2 if hosts differ", "N", job, "-n,");
   add_option(app, "max-restarts", flags.max_restarts,
-             "Start all workers again when one fails, so often at most", "N", job);
+             "Maximum number of restarts of all workers after a failure", "N", job);
   add_option(app, "restart-count", flags.restart_count,
-             "How often the other hosts have restarted, of a host that takes a lost one's place", "N", job);
+             "Restarts so far of the other hosts, for a host that replaces a lost one", "N", job);
   add_option(app, "role", flags.role, "Name of the workers' role (ROLE_NAME)", "NAME", job);
   add_option(app, "grace", flags.grace,
-             "Between TERM and KILL; default 5s after a failure, 30s after a signal", "TIME", job);
+             "Time between TERM and KILL; default 5s after a failure, 30s after a signal", "TIME", job);
   add_option(app, "shutdown-timeout", flags.shutdown_timeout, "torchrun's name for --grace", "SECONDS", job);
   add_option(app, "signals-to-handle", flags.signals,
-             "Signals that stop the job and are passed on to the workers; default TERM, INT, HUP, QUIT",
-             "LIST", job);
+             "Signals that stop the job and reach the workers; default TERM, INT, HUP, QUIT", "LIST", job);
 
   const std::string servers = "Parameter servers and coordinators (docs/parameter_servers.md)";
-  add_option(app, "ps", flags.ps, "Processes of role ps; all find each other by TF_CONFIG", "N", servers);
-  add_option(
-      app, "workers", flags.workers,
-      "Processes of role worker, the first of which is the chief; without --ps it is a coordinator, with "
-      "which the others end",
-      "N", servers);
-  add_switch(app, "evaluator", flags.evaluator,
-             "One process of role evaluator besides: it evaluates the newest checkpoints", job);
-  add_option(app, "ps-command", flags.ps_command, "What processes of role ps run, if not PROGRAM", "COMMAND",
+  add_option(app, "ps", flags.ps, "Number of parameter servers (role ps); all processes get TF_CONFIG", "N",
              servers);
+  add_option(app, "workers", flags.workers,
+             "Number of workers; the first is the chief, or without --ps the coordinator", "N", servers);
+  add_switch(app, "evaluator", flags.evaluator,
+             "Also start an evaluator, which evaluates the newest checkpoints", job);
+  add_option(app, "ps-command", flags.ps_command, "Command of the parameter servers; default PROGRAM",
+             "COMMAND", servers);
   add_option(app, "on-failure", flags.on_failure,
-             "What the end of a chief, worker, ps or evaluator means: ROLE=stop, continue or "
-             "restart[:TIMES], joined by "
-             "commas; default chief=stop,worker=continue,ps=restart:3,evaluator=continue",
+             "Reaction to a failed process by role: ROLE=stop, continue or restart[:TIMES], comma-separated; "
+             "default chief=stop,worker=continue,ps=restart:3,evaluator=continue",
              "LIST", servers);
 
   const std::string program = "Program";
   add_switch(app, "no-python", flags.no_python, "Start PROGRAM directly even if it ends in .py", program);
   add_switch(app, "module", flags.module, "PROGRAM is a Python module", program, "-m,");
   add_switch(app, "run-path", flags.run_path, "PROGRAM is a Python file, whatever its name", program);
-  app.add_option("--wrap", flags.wrap,
-                 "Put a debugger or profiler before one rank's program; may be repeated")
+  app.add_option("--wrap", flags.wrap, "Start one rank under a debugger or profiler; may be repeated")
       ->type_name("RANK:COMMAND")
       ->group(program)
       ->allow_extra_args(false);
 
   const std::string output = "Output";
   add_option(app, "log-dir", flags.log_dir,
-             "Log files below DIR; both streams of all ranks unless -r or -t say which", "DIR", output);
+             "Write log files below DIR; all streams, unless -r or -t select some", "DIR", output);
   add_option(app, "redirects", flags.redirects,
-             "To a log file only: 1 stdout, 2 stderr, 3 both; per rank 0:1,1:2", "S", output, "-r,");
-  add_option(app, "tee", flags.tee, "To a log file and the console; as --redirects", "S", output, "-t,");
+             "Streams to log files only: 1 stdout, 2 stderr, 3 both; per rank 0:1,1:2", "S", output, "-r,");
+  add_option(app, "tee", flags.tee, "Streams to log files and the console; values as for --redirects", "S",
+             output, "-t,");
   add_option(app, "local-ranks-filter", flags.local_ranks_filter, "Show only these ranks on the console",
              "RANKS", output);
 
   const std::string processors = "Processors";
-  add_option(app, "bind-to", flags.bind_to, "Give every worker its own cores or NUMA nodes: core, numa, none",
-             "WHAT", processors);
+  add_option(app, "bind-to", flags.bind_to,
+             "Bind every worker to its own cores or NUMA node: core, numa, none", "WHAT", processors);
   add_option(app, "omp-threads", flags.omp_threads,
              "OMP_NUM_THREADS of workers; default 1 if N > 1 and it is not set", "N", processors);
   add_option(app, "numa-binding", flags.numa_binding, "torchrun's name for --bind-to numa: node", "node",
              processors);
 
-  const std::string meeting = "Meeting place";
-  add_switch(app, "standalone", flags.standalone, "A free port and a run id of its own; the default here",
-             meeting);
+  const std::string meeting = "Rendezvous";
+  add_switch(app, "standalone", flags.standalone, "Job of one host with a free port; the default", meeting);
   add_option(app, "nnodes", flags.nnodes,
-             "Hosts of the job; on each runs one rondo run. Default: what srun or mpirun has started, else 1",
-             "N", meeting);
+             "Number of hosts, each with one rondo run; default: from srun or mpirun, else 1", "N", meeting);
   add_option(app, "node-rank", flags.node_rank,
-             "Number of this host, from 0; default: srun's or mpirun's, JOB_COMPLETION_INDEX, else 0", "N",
-             meeting);
+             "Index of this host; default: from srun, mpirun or JOB_COMPLETION_INDEX, else 0", "N", meeting);
   add_option(app, "master-addr", flags.master_addr,
-             "MASTER_ADDR of the workers: host 0's; default: 127.0.0.1 on one host, Slurm's first host",
-             "HOST", meeting);
+             "Address of host 0 (MASTER_ADDR); default: 127.0.0.1 on one host, Slurm's first host", "HOST",
+             meeting);
   add_option(app, "master-port", flags.master_port,
-             "MASTER_PORT of the workers; default: a free one, of several hosts 29500", "PORT", meeting);
+             "Port on host 0 (MASTER_PORT); default: a free one, for several hosts 29500", "PORT", meeting);
   add_option(app, "interface", flags.interface,
              "Network interface between the hosts (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)", "NAME", meeting);
-  add_option(app, "local-addr", flags.local_addr, "Accepted, without effect", "HOST", meeting);
+  add_option(app, "local-addr", flags.local_addr, "Accepted, but ignored", "HOST", meeting);
   add_option(app, "rdzv-backend", flags.rdzv_backend, "static or c10d", "NAME", meeting);
   add_option(app, "rdzv-endpoint", flags.rdzv_endpoint, "With --rdzv-backend static: HOST:PORT of rank 0",
              "HOST:PORT", meeting);
   add_option(app, "rdzv-id", flags.rdzv_id, "TORCHELASTIC_RUN_ID, and the name of the log directory", "ID",
              meeting);
   add_option(app, "rdzv-conf", flags.rdzv_conf,
-             "join_timeout=SECONDS: how long ranks wait for each other to appear; other keys are accepted",
-             "K=V,...", meeting);
+             "join_timeout=SECONDS: time for all ranks to join; other keys are ignored", "K=V,...", meeting);
 
-  const std::string accepted = "Accepted for torchrun's sake, without effect";
+  const std::string accepted = "Accepted for compatibility with torchrun, without effect";
   add_option(app, "monitor-interval", flags.monitor_interval, "Workers are watched without polling",
              "SECONDS", accepted);
   add_option(app, "start-method", flags.start_method, "spawn, fork, forkserver", "NAME", accepted);
@@ -219,7 +210,7 @@ rondo::launch::Binding parse_binding(const Flags& flags) {
   using rondo::launch::Binding;
   if (!flags.numa_binding.empty() && flags.numa_binding != "node") {
     throw UsageError(
-        str("--numa-binding ", flags.numa_binding, " is not 'node'; see --bind-to for what else there is"));
+        str("--numa-binding ", flags.numa_binding, " is not 'node'; see --bind-to for other bindings"));
   }
   if (!flags.numa_binding.empty() || flags.bind_to == "numa") return Binding::numa;
   if (flags.bind_to == "core") return Binding::core;
@@ -245,7 +236,8 @@ int parse_host_count(const std::string& text) {
   const std::vector<std::string> bounds = rondo::split(text, ':');
   if (bounds.empty() || bounds.size() > 2 || bounds.front() != bounds.back()) {
     throw UsageError(
-        str("--nnodes ", text, " is not the number of hosts; a job has as many from start to end"));
+        str("--nnodes ", text,
+            " is not a number of hosts; ranges are not supported, because a job keeps its number of hosts"));
   }
   return parse_count(bounds.front(), "--nnodes", 1);
 }
@@ -351,8 +343,7 @@ void parse_roles(const Flags& flags, RunOptions& options) {
     options.processes += evaluators;
     for (const auto& [flag, value] :
          {std::pair("--ps-command", flags.ps_command), {"--on-failure", flags.on_failure}}) {
-      if (!value.empty())
-        throw UsageError(str(flag, " ", value, " is for jobs of roles: give --ps or --workers"));
+      if (!value.empty()) throw UsageError(str(flag, " ", value, " needs roles: give --ps or --workers"));
     }
     return;
   }
@@ -509,7 +500,7 @@ void release_unhandled_signals(const RunOptions& options) {
 
 [[noreturn]] void unknown_flag(const CLI::App& app, const std::string& given) {
   throw UsageError(
-      str(rondo::describe_unknown_flag(app, given), " (the program's own flags stand behind its name)"));
+      str(rondo::describe_unknown_flag(app, given), " (flags of the program come after its name)"));
 }
 
 }  // namespace

@@ -197,53 +197,53 @@ struct Flags {
 
 void add_flags(CLI::App& app, Flags& f) {
   add_planning_flags(app, f.inputs);
-  const std::string plan = "The plan";
+  const std::string plan = "Plan";
   app.add_option("--plan", f.plan, "a plan file of 'rondo plan --plan-out', for the same profile and flags")
       ->type_name("FILE")
       ->check(rondo::existing_path())
       ->group(plan);
-  app.add_option(
-         "--strategy", f.strategy,
-         "instead of a plan, for all units: ddp, zero1, zero2, zero3 (default), zero3_keep; or pipeline, "
-         "whose schedule is simulated, or parameter_server by its closed form")
+  app.add_option("--strategy", f.strategy,
+                 "strategy of all units, instead of a plan: ddp, zero1, zero2, zero3 (default), zero3_keep, "
+                 "pipeline, parameter_server")
       ->type_name("NAME")
       ->group(plan);
-  app.add_flag("--activation-checkpointing", f.checkpoint, "with activation checkpointing")->group(plan);
-  app.add_option("--prefetch", f.prefetch, "gather so many slots ahead; default 1")
+  app.add_flag("--activation-checkpointing", f.checkpoint, "use activation checkpointing")->group(plan);
+  app.add_option("--prefetch", f.prefetch, "slots that a gather starts ahead of its use; default 1")
       ->type_name("N")
       ->check(rondo::positive_number())
       ->group(plan);
-  app.add_option("--memory-limit", f.memory_limit, "compute waits where it would be exceeded")
+  app.add_option("--memory-limit", f.memory_limit,
+                 "memory limit of a rank; computation waits instead of exceeding it")
       ->type_name("SIZE")
       ->group(plan);
   const std::string cluster = "Cluster";
   app.add_option("--mesh", f.mesh,
-                 "ranks by dimension, as pipeline=8,data=4,tensor=8; the profile's batch is then a replica's")
+                 "ranks per mesh dimension, such as pipeline=8,data=4,tensor=8; the profile's batch is that "
+                 "of a replica")
       ->type_name("MESH")
       ->group(cluster);
-  app.add_option(
-         "--topology", f.topology,
-         "price collectives on a network instead of by the profile: host, fat_tree, torus_2d, torus_3d, "
-         "slow_groups, with :local=8,inside=200e9,between=25e9,inside_latency=2us,between_latency=10us")
+  app.add_option("--topology", f.topology,
+                 "network instead of the profile's link: host, fat_tree, torus_2d, torus_3d, slow_groups, "
+                 "with :local=8,inside=200e9,between=25e9,inside_latency=2us,between_latency=10us")
       ->type_name("NET")
       ->group(cluster);
   app.add_option("--algorithm", f.algorithm,
-                 "of collectives on --topology; auto (default): the fastest by size")
+                 "algorithm of collectives on --topology; auto (default): the fastest by size")
       ->type_name("NAME")
       ->group(cluster);
-  app.add_option("--jitter", f.stragglers.jitter, "each slot of each rank takes up to this share longer")
+  app.add_option("--jitter", f.stragglers.jitter, "random slowdown of each slot, up to this fraction")
       ->type_name("SHARE")
       ->check(rondo::not_negative_number())
       ->group(cluster);
-  app.add_option("--slow-ranks", f.stragglers.slow_ranks, "so many ranks are slower by --slow-factor")
+  app.add_option("--slow-ranks", f.stragglers.slow_ranks, "number of ranks slowed down by --slow-factor")
       ->type_name("N")
       ->check(rondo::not_negative_number())
       ->group(cluster);
-  app.add_option("--slow-factor", f.stragglers.slow_factor, "at least 1")
+  app.add_option("--slow-factor", f.stragglers.slow_factor, "slowdown factor of --slow-ranks, at least 1")
       ->type_name("X")
       ->check(rondo::between(1.0, 1e6))
       ->group(cluster);
-  app.add_option("--seed", f.stragglers.seed, "of --jitter and of failures")
+  app.add_option("--seed", f.stragglers.seed, "seed of --jitter and of failures")
       ->type_name("N")
       ->check(rondo::not_negative_number())
       ->group(cluster);
@@ -252,33 +252,34 @@ void add_flags(CLI::App& app, Flags& f) {
       ->type_name("TIME")
       ->group(cluster);
   app.add_option("--checkpoint-time", f.checkpoint_time,
-                 "how long training stands still for one; default 30s")
+                 "time that a checkpoint pauses training; default 30s")
       ->type_name("TIME")
       ->group(cluster);
-  app.add_option("--restart-time", f.restart_time, "from a failure until training goes on; default 60s")
+  app.add_option("--restart-time", f.restart_time, "time from a failure until training resumes; default 60s")
       ->type_name("TIME")
       ->group(cluster);
   const std::string pipeline = "Pipeline";
-  app.add_option("--stages", f.pipeline.stages, "of --strategy pipeline")
+  app.add_option("--stages", f.pipeline.stages, "stages of --strategy pipeline")
       ->type_name("N")
       ->check(rondo::positive_number())
       ->group(pipeline);
   app.add_option("--pipeline-schedule", f.pipeline.schedule,
-                 "gpipe, 1f1b (default), interleaved, zb_h1 or zb_v; it is drawn")
+                 "gpipe, 1f1b (default), interleaved, zb_h1 or zb_v")
       ->type_name("NAME")
       ->group(pipeline);
-  app.add_option("--pipeline-chunks", f.pipeline.chunks,
-                 "interleaved: parts of the model on a rank; default 2")
+  app.add_option("--pipeline-chunks", f.pipeline.chunks, "interleaved: model chunks per rank; default 2")
       ->type_name("N")
       ->check(rondo::positive_number())
       ->group(pipeline);
   app.add_option("--message-time", f.message_time,
-                 "until a micro-batch's activations are at the next stage, as in 2ms; default 0s")
+                 "transfer time of a micro-batch's activations between stages, such as 2ms; default 0s")
       ->type_name("TIME")
       ->group(pipeline);
-  app.add_option("--svg", f.svg, "a picture of the pipeline's schedule")->type_name("FILE")->group(pipeline);
-  const std::string closed = "Closed form";
-  app.add_option("--servers", f.servers.servers, "of --strategy parameter_server")
+  app.add_option("--svg", f.svg, "write a drawing of the pipeline's schedule")
+      ->type_name("FILE")
+      ->group(pipeline);
+  const std::string closed = "Parameter server";
+  app.add_option("--servers", f.servers.servers, "servers of --strategy parameter_server")
       ->type_name("N")
       ->check(rondo::positive_number())
       ->group(closed);
@@ -290,8 +291,8 @@ void add_flags(CLI::App& app, Flags& f) {
       ->type_name("X")
       ->check(rondo::positive_number())
       ->group(closed);
-  app.add_flag("--timeline", f.timeline, "every slot and block in the JSON");
-  app.add_option("--json", f.json, "the result as JSON; '-' is standard output")->type_name("FILE");
+  app.add_flag("--timeline", f.timeline, "include every slot and block in the JSON");
+  app.add_option("--json", f.json, "write the result as JSON; '-': to standard output")->type_name("FILE");
 }
 
 void add_failures(const Flags& f, Json& json) {
@@ -377,7 +378,7 @@ Json simulate_pipeline(Flags& f, const rondo::cost::Profile& profile) {
 Json simulate_on_mesh(const Flags& f, const rondo::cost::Profile& profile) {
   if (!f.plan.empty() || !f.memory_limit.empty() || f.stragglers.jitter > 0 || f.stragglers.slow_ranks > 0)
     throw UsageError(
-        "--plan, --memory-limit, --jitter and --slow-ranks are for ranks along data: leave out --mesh");
+        "--plan, --memory-limit, --jitter and --slow-ranks apply to dimension data only: leave out --mesh");
   rondo::SimulatedMesh job;
   job.options = step_options(f.inputs);
   job.mesh = ordered_mesh(rondo::parse_mesh(f.mesh, "--mesh"), job.options.ranks);
@@ -441,14 +442,12 @@ int run(Flags& f) {
                                          : size_along(rondo::parse_mesh(f.mesh, "--mesh"), "pipeline") > 1;
   if (f.inputs.micro_batches > 0 && !has_stages)
     throw UsageError(
-        "--micro-batches: only a pipeline cuts its batch into them; passes of a step are "
-        "--gradient-accumulation-steps");
+        "--micro-batches needs a pipeline; use --gradient-accumulation-steps for several passes per step");
   if (!f.topology.empty() && f.mesh.empty()) {
     const auto topology = rondo::simulate::parse_topology(f.topology, f.inputs.options.ranks);
     profile.link = rondo::simulate::link_of(topology, f.algorithm, profile.link.contention);
   } else if (f.topology.empty() && f.algorithm != "auto") {
-    throw UsageError(
-        "--algorithm needs --topology; a profile's link has been measured with its own algorithms");
+    throw UsageError("--algorithm needs --topology, because a profile holds the times of its own algorithms");
   }
   Json json = !f.mesh.empty()                    ? simulate_on_mesh(f, profile)
               : f.strategy == "pipeline"         ? simulate_pipeline(f, profile)

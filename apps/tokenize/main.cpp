@@ -53,7 +53,7 @@ std::optional<std::int64_t> end_token(const TokenizeFlags& flags, const BytePair
   if (tokenizer == nullptr) {
     if (flags.end_of_document == "auto") return kByteValues;
     throw UsageError(str("--eos-token ", flags.end_of_document,
-                         ": without --tokenizer tokens are bytes; auto is a token of its own, 256"));
+                         ": without --tokenizer, tokens are bytes; give auto (token 256) or none"));
   }
   if (flags.end_of_document != "auto") {
     if (const auto token = single_token(*tokenizer, flags.end_of_document)) return token;
@@ -63,7 +63,7 @@ std::optional<std::int64_t> end_token(const TokenizeFlags& flags, const BytePair
     if (const auto token = single_token(*tokenizer, end)) return token;
   }
   throw UsageError(str(flags.tokenizer, " has none of ", rondo::join(kEnds, ", "),
-                       "; name the token that ends a document with --eos-token, or say none"));
+                       "; name the token that ends a document with --eos-token, or give --eos-token none"));
 }
 
 rondo::TokenDescription describe(const TokenizeFlags& flags, const BytePairs* tokenizer) {
@@ -156,8 +156,7 @@ int tokenize(const TokenizeFlags& flags) {
 
 int main(int argc, char** argv) {
   TokenizeFlags flags;
-  CLI::App app("Texts as files of tokens, which `rondo train --data FOLDER` maps and reads.",
-               "rondo tokenize");
+  CLI::App app("Converts texts into token files for `rondo train --data FOLDER`.", "rondo tokenize");
   app.footer(
       "Examples:\n"
       "  rondo tokenize books/ -o tokens --tokenizer tokenizer.json\n"
@@ -167,20 +166,20 @@ int main(int argc, char** argv) {
   app.add_option("PATH", flags.paths, "Text files, or directories of them")
       ->check(rondo::existing_path())
       ->required();
-  app.add_option("-o,--output", flags.output, "Folder to write, empty or not there yet")->required();
-  app.add_option("--tokenizer", flags.tokenizer, "A tokenizer.json of byte pairs; default: tokens are bytes")
+  app.add_option("-o,--output", flags.output, "Folder to write, empty or new")->required();
+  app.add_option("--tokenizer", flags.tokenizer, "A byte-pair tokenizer.json; default: one token per byte")
       ->check(rondo::existing_path());
   app.add_option("--documents", flags.documents,
-                 "What a document is: a file, a line, or a JSON object in a line")
+                 "Unit of a document: a file, a line, or a line with a JSON object")
       ->check(CLI::IsMember({"files", "lines", "jsonl"}));
-  app.add_option("--field", flags.field, "Of JSON lines: the field with the text");
+  app.add_option("--field", flags.field, "Field of JSON lines that holds the text");
   app.add_option("--eos-token", flags.end_of_document,
-                 "The token behind every document, as the tokenizer writes it; auto: its own; or none");
-  app.add_option("--extensions", flags.extensions, "Of directories, only files with these endings")
+                 "Token after every document: its text, auto (the tokenizer's own) or none");
+  app.add_option("--extensions", flags.extensions, "File extensions to read from directories")
       ->delimiter(',');
-  app.add_option("--shard-tokens", flags.shard_tokens, "Tokens of a shard, at most")
+  app.add_option("--shard-tokens", flags.shard_tokens, "Maximum number of tokens per shard")
       ->check(rondo::positive_number());
-  app.add_option("--threads", flags.threads, "Threads that tokenize")->check(rondo::between(1, 4096));
-  app.add_option("--json", flags.json, "Write what was written to FILE as JSON, or '-' for standard output");
+  app.add_option("--threads", flags.threads, "Number of threads")->check(rondo::between(1, 4096));
+  app.add_option("--json", flags.json, "Write a summary as JSON to FILE, or '-' for standard output");
   return rondo::run_command_line(app, argc, argv, [&] { return tokenize(flags); });
 }

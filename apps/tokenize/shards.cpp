@@ -59,9 +59,9 @@ ShardWriter::ShardWriter(fs::path folder, TokenDescription description, std::int
     : folder_(std::move(folder)), description_(std::move(description)), tokens_per_shard_(tokens_per_shard) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) throw UsageError(str("cannot make the folder ", folder_.string(), ": ", error.message()));
+  if (error) throw UsageError(str("cannot create the folder ", folder_.string(), ": ", error.message()));
   if (!fs::is_empty(folder_))
-    throw UsageError(str(folder_.string(), " is not empty; give a folder that is, or that is not there yet"));
+    throw UsageError(str(folder_.string(), " is not empty; give an empty or a new folder"));
 }
 
 void ShardWriter::add(std::span<const std::int32_t> tokens) {

@@ -22,15 +22,16 @@ void draw(const std::vector<std::string>& lines, bool on_terminal) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Watch a run: how far it is, its loss, where each rank's time goes.", "rondo top");
+  CLI::App app("Monitors a run: progress, loss and the time of each rank.", "rondo top");
   std::string directory;
   std::string interval = "1s";
   std::string json;
   bool once = false;
   app.add_option("RUN_DIR", directory, "the --run-dir of a 'rondo train', running or ended")->required();
-  app.add_option("--interval", interval, "time between two looks")->capture_default_str();
-  app.add_flag("--once", once, "print what there is now and end; so without a terminal");
-  app.add_option("--json", json, "once, as JSON to FILE, or '-' for standard output");
+  app.add_option("--interval", interval, "time between updates")->capture_default_str();
+  app.add_flag("--once", once, "print the current state once and exit; the default without a terminal");
+  app.add_option("--json", json,
+                 "write the current state once, as JSON, to FILE, or '-' for standard output");
   app.footer(
       "It ends with the run, or by Ctrl-C. Communication is shown whole, and the part of it that computation "
       "waited for as\n"
@@ -40,7 +41,7 @@ int main(int argc, char** argv) {
       "  rondo top runs/gpt --once --json -");
   return rondo::run_command_line(app, argc, argv, [&] {
     const rondo::Duration pause = rondo::parse_duration(interval, "--interval");
-    if (pause < std::chrono::milliseconds(10)) throw rondo::UsageError("--interval is 10ms or more");
+    if (pause < std::chrono::milliseconds(10)) throw rondo::UsageError("--interval must be at least 10ms");
     rondo::RunView run(directory);
     run.refresh();
     if (!json.empty()) {

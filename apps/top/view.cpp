@@ -102,7 +102,7 @@ std::string state_of(const RunView& run) {
   if (!run.is_running()) return "ended";
   const auto quiet = run.quiet_s();
   if (!quiet) return "starting";
-  return *quiet < 10 ? "running" : str("running, nothing new for ", clock_time(*quiet));
+  return *quiet < 10 ? "running" : str("running, no update for ", clock_time(*quiet));
 }
 
 std::string head_line(const RunView& run) {
@@ -175,7 +175,7 @@ std::vector<std::string> screen_lines(const RunView& run, TerminalSize size) {
       times.resize(room);
     }
     for (const RankTimes& each : times) lines.push_back(rank_line(each, run));
-    if (left_out > 0) lines.push_back(str("      and ", left_out, " ranks that compute less long"));
+    if (left_out > 0) lines.push_back(str("      and ", left_out, " ranks that compute for less time"));
   }
   for (std::string& line : lines)
     line.resize(std::min(line.size(), static_cast<std::size_t>(std::max(1, size.columns))));

@@ -65,7 +65,7 @@ void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues&
     if (!is_new && flag->second != value) {
       const std::string shown = declared->options.find(name)->shown_name();
       throw UsageError(str(shown, " ", flag->second, " and --backend ", backend->second,
-                           " say different things: leave one of them out"));
+                           " contradict each other: leave one of them out"));
     }
   }
   backend->second = declared->name;
@@ -152,7 +152,7 @@ const Flag& FlagSet::require(const std::string& name) const {
   if (const Flag* const flag = find(name)) return *flag;
   for (const ProgramFlag& flag : kProgramFlags) {
     if (name == flag.name)
-      throw UsageError(str("'", name, "' is for the command line alone: give --", name, " there"));
+      throw UsageError(str("'", name, "' can only be given on the command line: give --", name, " there"));
   }
   std::vector<std::string> names;
   for (const Flag& flag : flags_) names.push_back(flag.option.name);
@@ -220,11 +220,11 @@ void FlagSet::refuse_unneeded(const Flag& flag, const TrainFlags& flags) const {
   if (needs->values.empty()) {
     const bool is_given = needed.choice.empty() ? needed.option.text(&flags).has_value() : !other.empty();
     if (is_given) return;
-    throw UsageError(str(name, " has no effect without ", wanted, ": leave it out, or give that"));
+    throw UsageError(str(name, " has no effect without ", wanted, ": leave it out, or add that flag"));
   }
   if (std::find(needs->values.begin(), needs->values.end(), other) != needs->values.end()) return;
   throw UsageError(str(name, " has no effect with ", wanted, " ", other, "; it is for ", wanted, " ",
-                       list_with_or(needs->values), ": leave it out, or give that"));
+                       list_with_or(needs->values), ": leave it out, or use one of these"));
 }
 
 std::string FlagSet::engine(const TrainFlags& flags) const {

@@ -36,9 +36,10 @@ AllowedValues log_target_names(const std::vector<Declaration>& targets) {
                     throw UsageError(str(what, " ", text, ": ", name, " is named twice"));
                 }
                 if (given.empty())
-                  throw UsageError(str(what, ": expected ", list_with_or(names), "; none is no target"));
+                  throw UsageError(
+                      str(what, ": expected ", list_with_or(names), "; to log to no target, give none"));
                 if (given.size() > 1 && std::find(given.begin(), given.end(), kNoLogTarget) != given.end())
-                  throw UsageError(str(what, " ", text, ": none stands alone"));
+                  throw UsageError(str(what, " ", text, ": none cannot be combined with other targets"));
               },
           .type = str("{", join(names, ","), "}")};
 }
@@ -49,41 +50,38 @@ OptionsOf<TrainerFlags> trainer_flags_table(const TrainChoices& choices) {
   using Flags = TrainerFlags;
   OptionsOf<TrainerFlags> table;
   table.begin_group("Epochs, metrics, weights (docs/trainer.md)");
-  table.add("steps-per-epoch", &Flags::steps_per_epoch,
-            "An epoch ends after so many steps, wherever the data is; 0 is a pass over it", zero_or_more());
-  table.add(
-      "metrics", &Flags::metrics,
-      "Of validations beside the loss: accuracy, auc, f1, mae, mse, perplexity, precision, recall, top_k; "
-      "default: as the model has it");
-  table.add("class-weights", &Flags::class_weights, "What a prediction of each class counts in the loss");
+  table.add("steps-per-epoch", &Flags::steps_per_epoch, "Steps per epoch; 0: one pass over the data",
+            zero_or_more());
+  table.add("metrics", &Flags::metrics,
+            "Validation metrics: accuracy, auc, f1, mae, mse, perplexity, precision, recall, top_k; default: "
+            "the model's");
+  table.add("class-weights", &Flags::class_weights, "Weight of each class in the loss");
   table.begin_group("Alongside training (docs/trainer.md)");
   table.add("restore-best", &Flags::restore_best,
-            "With --early-stopping-patience: end with the weights of the best validation");
+            "With --early-stopping-patience: restore the weights of the best validation at the end");
   table.add("keep-best", &Flags::best_of,
             "Keep checkpoints of the best validations by this metric in RUN/best");
   table.add("lr-plateau-patience", &Flags::reduce_on_plateau,
-            "A tenth of the learning rate after so many validations without a better loss; 0 is never",
+            "Validations without a better loss before the learning rate drops to a tenth; 0: never",
             zero_or_more());
-  table.add("terminate-on-nan", &Flags::terminate_on_nan, "End training at a loss that is not finite");
+  table.add("terminate-on-nan", &Flags::terminate_on_nan, "Stop training when the loss is not finite");
   table.add("gradient-norm-every", &Flags::gradient_norm_every,
-            "Steps between measurements of the gradients' norm; 0 is never", zero_or_more());
-  table.add(
-      "ema-decay", &Flags::average_weights,
-      "Decay of an average of the weights, which is validated, kept in RUN/average and ended with; 0 is none",
-      within(0, 0.999999));
-  table.add("log-to", &Flags::log_to, "Where figures go besides metrics.jsonl (docs/observability.md)",
+            "Steps between measurements of the gradient norm; 0: never", zero_or_more());
+  table.add("ema-decay", &Flags::average_weights,
+            "Decay of an exponential moving average of the weights (docs/trainer.md); 0: none",
+            within(0, 0.999999));
+  table.add("log-to", &Flags::log_to, "Log targets in addition to metrics.jsonl (docs/observability.md)",
             log_target_names(choices.log_targets));
   table
       .add("peak-flops", &Flags::peak_flops,
-           "Floating-point operations a second that a rank can do, as 140e12, or measured: then metrics have "
-           "mfu "
-           "(docs/trainer.md)")
+           "Peak FLOP/s of a rank, such as 140e12, or measured; adds mfu to the metrics")
       .type = "FLOPS";
   table
       .add("preemption-file", &Flags::preemption_file,
-           "End in good order, as at TERM, when this file appears on a host")
+           "Save and stop, as at TERM, when this file appears on a host")
       .type = "FILE";
-  table.add("trace-after", &Flags::trace_after, "Steps before the first of --trace-steps", zero_or_more());
+  table.add("trace-after", &Flags::trace_after, "Steps to skip before the first of --trace-steps",
+            zero_or_more());
   table.without_flags({"class-weights", "lr-plateau-patience", "gradient-norm-every", "peak-flops",
                        "preemption-file", "restore-best", "steps-per-epoch", "terminate-on-nan",
                        "trace-after"});
@@ -132,42 +130,41 @@ void add_data_flags(Table& table, const TrainChoices& choices) {
   data.type = "PATH";
   data.is_common = true;
   table.add("data-weights", &Flags::data_weights,
-            "Mix several: --data A,B --data-weights 0.7,0.3 takes 70 % of the samples from A");
-  table.add("data-kind", &Flags::data_kind, "What the data is", one_of(names_of(choices.data_kinds, true)));
+            "Mix data sets: with --data A,B, 0.7,0.3 takes 70 % of the samples from A");
+  table.add("data-kind", &Flags::data_kind, "Kind of the data", one_of(names_of(choices.data_kinds, true)));
   table.add("validation-fraction", &Flags::validation_fraction, "Part kept for validation (text: the tail)",
             within(0, 0.99));
-  table.add(
-      "input-sharding", &Flags::input_sharding,
-      "What each process reads: data its part of every batch; file whole files; off everything, in its own "
-      "order; auto file where files divide evenly, else data",
-      one_of({"auto", "data", "file", "off"}));
-  table.add("loader-threads", &Flags::loader_threads, "Threads per rank that read ahead", zero_or_more());
+  table.add("input-sharding", &Flags::input_sharding,
+            "Division of the input among processes: by sample (data), by file, none (off) or auto",
+            one_of({"auto", "data", "file", "off"}));
+  table.add("loader-threads", &Flags::loader_threads, "Data-loading threads per rank", zero_or_more());
 }
 
 void add_model_flags(Table& table, const TrainChoices& choices) {
   table.begin_group("Model");
   table
-      .add("model", &Flags::model, "What to train; auto follows the data, and says what it chose",
+      .add("model", &Flags::model, "Model to train; auto: chosen by the kind of data",
            a_model(choices.models))
       .is_common = true;
   table
       .add("model-config", &Flags::model_config,
            "JSON object, or a file with one, that overrides the model's settings")
       .takes_object = true;
-  table.add("freeze", &Flags::freeze, "Parts of the model that are not trained, as embeddings or layer.0");
+  table.add("freeze", &Flags::freeze, "Parts of the model to freeze, such as embeddings or layer.0");
   table.add("unit-rules", &Flags::unit_rules,
             "Layers that become units: all, type:Linear, name:blocks.*, parameters:10000");
   table.add("sync-batch-norm", &Flags::sync_batch_norm,
-            "Of models with batch normalisation: over the batches of all ranks");
+            "Synchronise batch normalisation over the batches of all ranks");
   table.add("init-from", &Flags::init_weights,
-            "Start from these: a checkpoint, .safetensors, or a torch::save archive", path_to_read());
+            "Initial weights: a checkpoint, a .safetensors file or a torch::save archive", path_to_read());
   table
-      .add("init-rename", &Flags::init_rename,
-           "Names of the tensors in the model, FILE=MODEL: encoder.*=backbone.*,head.*= (left out)")
+      .add(
+          "init-rename", &Flags::init_rename,
+          "Rules that rename tensors, FILE=MODEL: encoder.*=backbone.*,head.*= (the last leaves tensors out)")
       .needs = OptionNeed{"init-from"};
-  Option& strict = table.add(
-      "init-strict", &Flags::init_strict,
-      "false: tensors without a counterpart, or of another shape, are reported and left as they are");
+  Option& strict =
+      table.add("init-strict", &Flags::init_strict,
+                "false: report tensors that are missing or have another shape, instead of failing");
   strict.type = "true|false";
   strict.needs = OptionNeed{"init-from"};
 }
@@ -176,34 +173,28 @@ void add_training_flags(Table& table) {
   table.begin_group("Training");
   table.add("epochs", &Flags::epochs, "Passes over the data; default 1 without --steps", above_zero())
       .is_common = true;
-  table.add("steps", &Flags::steps, "Optimizer steps of the whole training", above_zero()).is_common = true;
+  table.add("steps", &Flags::steps, "Total number of optimizer steps", above_zero()).is_common = true;
   table
-      .add("batch-size", &Flags::batch_size,
-           "Samples per replica and forward pass (a process has one replica unless --replicas says more); "
-           "default 32",
-           above_zero())
+      .add("batch-size", &Flags::batch_size, "Samples per replica and forward pass; default 32", above_zero())
       .is_common = true;
   table.add("global-batch-size", &Flags::global_batch_size,
-            "Instead: samples of all replicas (and accumulated passes) per step; must divide evenly",
-            above_zero());
+            "Samples per step of all replicas and accumulated passes, instead of --batch-size", above_zero());
   table.add("gradient-accumulation-steps", &Flags::accumulate, "Forward and backward passes per step",
             above_zero());
   std::vector<std::string> losses = {"auto"};
   losses.insert(losses.end(), std::begin(kLossNames), std::end(kLossNames));
-  table.add("loss", &Flags::loss, "What is minimised; auto: cross_entropy for classes, mse for numbers",
+  table.add("loss", &Flags::loss, "Loss function; auto: cross_entropy for classes, mse for numbers",
             one_of(losses));
   table.include(optimizer_table(), &Flags::optimizer);
   table.include(schedule_table(), &Flags::schedule);
-  table.add("max-grad-norm", &Flags::clip_norm, "Scale gradients down to this norm; 0 is never",
-            zero_or_more());
+  table.add("max-grad-norm", &Flags::clip_norm, "Clip gradients to this norm; 0: never", zero_or_more());
   table.add("early-stopping-patience", &Flags::early_stopping,
-            "End after so many validations without a better loss; 0 is never", zero_or_more());
-  table.add("seed", &Flags::seed, "Of weights, order of samples and dropout; also of --sample",
-            zero_or_more());
+            "Validations without a better loss after which training stops; 0: never", zero_or_more());
+  table.add("seed", &Flags::seed, "Seed of weights, sample order, dropout and --sample", zero_or_more());
 }
 
 void add_precision_flags(Table& table) {
-  table.begin_group("Numbers (docs/precision.md)");
+  table.begin_group("Precision (docs/precision.md)");
   table
       .add("precision", &Flags::amp,
            "O0 float32; O1 autocast; O2 model in --amp-dtype, float32 master weights; O3 all in --amp-dtype",
@@ -212,21 +203,21 @@ void add_precision_flags(Table& table) {
   table.add("amp-dtype", &Flags::amp_dtype, "The low-precision dtype", one_of({"bfloat16", "float16"}));
   table.add("loss-scale", &Flags::loss_scale,
             "dynamic, dynamic:START or a number; auto: dynamic for float16 under O1 and O2");
-  table.add("keep-batchnorm-fp32", &Flags::keep_batchnorm_fp32, "Batch norms in float32; auto: under O2",
+  table.add("keep-batchnorm-fp32", &Flags::keep_batchnorm_fp32,
+            "Keep batch normalisation in float32; auto: with O2", one_of({"auto", "false", "true"}));
+  table.add("master-weights", &Flags::master_weights,
+            "Keep float32 master weights for the optimizer; auto: with O2",
             one_of({"auto", "false", "true"}));
-  table.add("master-weights", &Flags::master_weights, "float32 copies for the optimizer; auto: under O2",
-            one_of({"auto", "false", "true"}));
-  table.add(
-      "matmul", &Flags::matmul,
-      "float32 matrix products: libtorch's own kernels, or auto: the faster ones, measured once a machine",
-      one_of({"auto", "libtorch"}));
+  table.add("matmul", &Flags::matmul,
+            "Kernels of float32 matrix products; auto: the faster ones, measured once per machine",
+            one_of({"auto", "libtorch"}));
 }
 
 // Accepts the values of `rondo run`: a number, or a word that this host converts to a number.
 Option process_count_option() {
   return {
       .name = "nproc-per-node",
-      .help = "Start this many processes on this host; cpu, gpu: one for each; auto: gpu if any, else cpu",
+      .help = "Processes on this host; cpu, gpu: one for each; auto: gpu if any",
       .kind = OptionKind::integer,
       .type = "N|auto|cpu|gpu",
       .allowed = {.check = [](const std::string& text,
@@ -260,86 +251,78 @@ void add_process_flags(Table& table, const TrainChoices& choices) {
   table.begin_group("Processes");
   table.add(process_count_option()).is_common = true;
   table
-      .add("strategy", &Flags::strategy, "How training is spread; auto: ddp on several processes",
+      .add("strategy", &Flags::strategy, "Distribution strategy; auto: ddp on several processes",
            one_of(names_of(choices.strategies, true)))
       .is_common = true;
   table
       .add("mesh", &Flags::mesh,
-           "Ranks by dimension, as pipeline=2,data=2: pipeline, data, context, expert, tensor; --strategy is "
-           "that of data")
+           "Ranks per dimension (pipeline, data, context, expert, tensor), such as pipeline=2,data=2; "
+           "--strategy applies to data")
       .is_common = true;
   table
       .add("profile", &Flags::profile,
-           "This profile of the job instead of measuring; with --plan: must be its own", path_to_read())
+           "Profile to plan with, instead of measuring; with --plan: the plan's own profile", path_to_read())
       .needs = planned;
   table.add("plan-time-limit", &Flags::plan_time_limit, "Longest search for a plan", duration()).needs =
       planned;
   table
       .add("plan-search", &Flags::meshes,
-           "What a plan may choose: data is strategies along that dimension; all: also stages, parts of "
-           "layers and "
-           "shard groups, for the same samples a step. --mesh fixes it",
+           "Dimensions that a plan may use: data, or all mesh dimensions; --mesh fixes them",
            one_of({"all", "data"}))
       .needs = planned;
   table.add("backend", &Flags::backend, "Communication engine; also mpi, nccl, path/to/module.so:name",
             an_engine(choices.engines));
   table.add("deterministic", &Flags::deterministic,
-            "Add in the order of ranks, whatever the engine and the hosts: the same bits everywhere");
+            "Sum in rank order: the same bits with every engine and host layout");
   table.add("timeout", &Flags::timeout, "Longest wait for another rank", duration());
   table.add("signals-to-handle", &Flags::signals_to_handle,
-            "Signals at which to save and end, besides TERM, INT and HUP (under Slurm USR1): USR1,USR2",
-            signal_names());
-  table.add("bind-to", &Flags::bind_to, "Give every process its own cores or NUMA nodes",
+            "Also save and stop at these signals, such as USR2 (always: TERM, INT, HUP)", signal_names());
+  table.add("bind-to", &Flags::bind_to, "Bind every process to its own cores or NUMA node",
             one_of({"core", "none", "numa"}));
-  table.add(
-      "device", &Flags::device,
-      "Where tensors live; auto: cuda if there is one; cuda: the card of the local rank; cuda:N: of one rank",
-      a_device());
+  table.add("device", &Flags::device,
+            "Device of the tensors; auto: cuda if available; cuda: the GPU of the local rank", a_device());
   table.add("activation-checkpointing", &Flags::checkpoint_activations,
-            "Units that keep only their inputs after forward and compute again in backward: none, all, "
-            "every-N, or names joined by commas");
+            "Units to recompute in backward: none, all, every-N, or names joined by commas");
   table
       .add("memory-limit", &Flags::memory_limit,
-           "Most memory for a rank's tensors, as 2GiB; an allocation beyond it is an error that says what is "
-           "alive",
-           size_in_bytes())
+           "Memory limit of a rank's tensors, such as 2GiB; exceeding it is an error", size_in_bytes())
       .is_common = true;
 }
 
 void add_run_flags(Table& table) {
   table.begin_group("Run directory");
   Option& directory =
-      table.add("run-dir", &Flags::run_dir, "Where the run's files go; default runs/<time>-<model>");
+      table.add("run-dir", &Flags::run_dir, "Directory of the run's files; default runs/<time>-<model>");
   directory.type = "DIR";
   directory.is_common = true;
   table.add("resume-intact", &Flags::resume_intact,
-            "As --resume, but passes over damaged checkpoints and says which");
-  table.add("eval-every", &Flags::eval_every, "Steps between validations; 0 is after each epoch",
+            "As --resume, but skips damaged checkpoints and names them");
+  table.add("eval-every", &Flags::eval_every, "Steps between validations; 0: after each epoch",
             zero_or_more());
   table.add("eval-batch-size", &Flags::eval_batch_size, "Samples per forward pass of a validation",
             above_zero());
-  table.add("eval-batches", &Flags::eval_batches,
-            "Only the first so many batches of a validation, of all ranks; 0 is all", zero_or_more());
-  table.add("checkpoint-every", &Flags::checkpoint_every, "Steps between checkpoints; 0 is after each epoch",
+  table.add("eval-batches", &Flags::eval_batches, "Batches per validation, over all ranks; 0: all",
             zero_or_more());
-  table.add("keep-checkpoints", &Flags::keep, "Newest checkpoints that stay", above_zero());
+  table.add("checkpoint-every", &Flags::checkpoint_every, "Steps between checkpoints; 0: after each epoch",
+            zero_or_more());
+  table.add("keep-checkpoints", &Flags::keep, "Number of newest checkpoints to keep", above_zero());
   table.add("checkpoint-sharded", &Flags::checkpoint_in_parts,
-            "Every rank writes its part of a checkpoint, into a directory that all hosts share");
+            "Every rank writes its part of a checkpoint to a directory that hosts share");
   table.add("checkpoint-async", &Flags::checkpoint_in_background,
-            "Checkpoints are written while training goes on; implies --checkpoint-sharded");
+            "Write checkpoints in the background; implies --checkpoint-sharded");
   table.add("checkpoint-incremental", &Flags::checkpoint_incremental,
-            "Tensors that have not changed are linked to the checkpoint before; not with the two above");
+            "Link unchanged tensors to the previous checkpoint; not with --checkpoint-sharded or "
+            "--checkpoint-async");
   table.add("memory-checkpoint-every", &Flags::memory_checkpoint_every,
-            "Steps between memory checkpoints, kept in memory that outlives the ranks, for restarts; 0: none",
-            zero_or_more());
+            "Steps between in-memory checkpoints, for restarts; 0: none", zero_or_more());
   table.add("max-restarts", &Flags::max_restarts,
-            "Start all processes again when one fails, so often at most; they go on where they were",
-            zero_or_more());
-  table.add("log-every", &Flags::log_every, "Steps between lines of progress and writes of metrics",
+            "Maximum number of restarts after a failure; training resumes where it was", zero_or_more());
+  table.add("log-every", &Flags::log_every, "Steps between progress lines and between rows of metrics",
             above_zero());
-  table.add("trace-steps", &Flags::trace_steps, "First steps whose timeline goes to trace.json",
+  table.add("trace-steps", &Flags::trace_steps, "Number of steps whose timeline goes to trace.json",
             zero_or_more());
-  table.add("progress", &Flags::progress, "A bar, plain lines or nothing; auto: a bar on a terminal",
+  table.add("progress", &Flags::progress,
+            "Progress as a bar, plain lines or nothing; auto: a bar on a terminal",
             one_of({"auto", "bar", "lines", "off"}));
   table.add("json", &Flags::json, "Write the result as JSON to this file; - is standard output").type =
       "FILE";
@@ -348,13 +331,14 @@ void add_run_flags(Table& table) {
 void add_sample_flags(Table& table) {
   const OptionNeed sample{"sample"};
   table.begin_group("Text from a trained GPT (with --run-dir)");
-  table.add("sample", &Flags::sample, "Continue this text, nothing is trained").is_common = true;
-  table.add("length", &Flags::length, "Bytes to add", above_zero()).needs = sample;
+  table.add("sample", &Flags::sample, "Generate text after this prompt, without training").is_common = true;
+  table.add("length", &Flags::length, "Number of bytes to generate", above_zero()).needs = sample;
   table
-      .add("temperature", &Flags::temperature, "0 takes the likeliest byte, 1 draws as the model says",
+      .add("temperature", &Flags::temperature, "Sampling temperature; 0: always the most likely byte",
            zero_or_more())
       .needs = sample;
-  table.add("top-k", &Flags::top_k, "Draw among the k likeliest, 0 is all", zero_or_more()).needs = sample;
+  table.add("top-k", &Flags::top_k, "Sample among the k most likely bytes; 0: all", zero_or_more()).needs =
+      sample;
 }
 
 }  // namespace

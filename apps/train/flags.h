@@ -182,16 +182,16 @@ inline constexpr ProgramFlag kProgramFlags[] = {
     {"resume", "[PATH]", "Run directory",
      "Continue from the newest checkpoint of --run-dir, or from a checkpoint PATH", true},
     {"config", "FILE", "Configuration (docs/configuration.md)",
-     "Options from a TOML or JSON file, as the run directory's config.json; flags override it", true},
+     "Read options from a TOML or JSON file, such as config.json; flags override it", true},
     {"set", "NAME=VALUE", "Configuration (docs/configuration.md)",
-     "Set any option by its name, also one without a flag; may be repeated", true},
+     "Set any option by name, also one without a flag; may be repeated", true},
     {"print-config", "", "Configuration (docs/configuration.md)",
-     "Print every option with its origin, as a TOML file that --config reads, and end", false},
+     "Print every option with its origin, as TOML for --config, and exit", false},
     {"dry-run", "", "Configuration (docs/configuration.md)",
-     "Check everything, build the model and the strategy, say what would run, and end", true},
-    {"help", "[NAME]", "Help", "The flags that most trainings need; with NAME, what that is and takes",
+     "Check all options, build model and strategy, print a summary, and exit", true},
+    {"help", "[NAME]", "Help", "Print the most common flags; with NAME: its description and its flags",
      false},
-    {"help-all", "", "Help", "Every flag and option; with --json FILE as JSON", false},
+    {"help-all", "", "Help", "Print all flags and options; with --json FILE as JSON", false},
     {"version", "", "Help", "Print the version", false}};
 
 // Returns true if a flag describes the training, rather than this call of the program.

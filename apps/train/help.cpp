@@ -115,8 +115,8 @@ std::string layout(const FlagSet& flags, const std::string& description, const s
 
 std::string short_help(const FlagSet& flags) {
   std::string footer =
-      "More:\n  rondo train --help-all                every flag\n"
-      "  rondo train --help NAME               what one of these is, and the flags it takes\n";
+      "More:\n  rondo train --help-all                every flag\n  rondo train --help NAME               "
+      "description and flags of one of these names\n";
   for (const Topic& topic : kTopics)
     footer += str("    ", topic.title, ": ", join(names_in(flags.choices().*topic.entries), ", "), "\n");
   return layout(flags, kWhat, str(footer, "\n", kExamples), Extent::common,
@@ -144,7 +144,7 @@ std::string help_about(const FlagSet& flags, const std::string& name) {
              (need && std::find(need->values.begin(), need->values.end(), entry->name) != need->values.end());
     });
   }
-  throw UsageError(str("--help ", name, ": there is nothing of this name. ", join(known, ". ")));
+  throw UsageError(str("--help ", name, ": unknown name. ", join(known, ". ")));
 }
 
 nlohmann::ordered_json help_as_json(const FlagSet& flags) {

@@ -67,7 +67,7 @@ class ResultFile {
  public:
   ResultFile() {
     if (directory_.path().empty())
-      throw Error("--json -: no directory can be made in $TMPDIR or /tmp, through which the result comes");
+      throw Error("--json -: cannot create a directory for the result in $TMPDIR or /tmp");
   }
   std::string path() const { return directory_.path() + "/result.json"; }
   void print() const {
@@ -137,7 +137,7 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   }
   if (flags.nproc_per_node != 1 && !grouped) {
     throw UsageError(str("--nproc-per-node ", flags.nproc_per_node,
-                         " is for strategies whose ranks are alike; with --strategy ", flags.strategy,
+                         " is for strategies without parameter servers; with --strategy ", flags.strategy,
                          " give --workers and --ps"));
   }
   launch::RunOptions options;
@@ -172,11 +172,10 @@ void handle_further_signals(const std::string& list) {
 void say_that_tasks_are_idle(const TrainFlags& flags) {
   const auto tasks = env::tasks_without_srun(env::process_environment());
   if (!tasks || flags.nproc_per_node > 1) return;
-  std::fprintf(
-      stderr,
-      "rondo train: one process trains here, though Slurm has room for %d tasks (SLURM_NTASKS): srun "
-      "starts one in each, --nproc-per-node several on this host\n",
-      *tasks);
+  std::fprintf(stderr,
+               "rondo train: training with one process, although Slurm allocated %d tasks (SLURM_NTASKS); "
+               "start it with srun, or give --nproc-per-node for several processes on this host\n",
+               *tasks);
 }
 
 // Becomes the worker program (this process is a rank already, or the only one), or starts --nproc-per-node of
@@ -210,7 +209,7 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   if (flags.max_restarts > 0 && (served || is_one_of_several)) {
     throw UsageError(str("--max-restarts ", flags.max_restarts,
                          served ? ": a job with parameter servers restarts servers by itself; leave it out"
-                                : ": who starts the ranks starts them again; give it to rondo run"));
+                                : ": the launcher restarts the ranks; give it to rondo run"));
   }
   if (!flags.sample && !served) say_that_tasks_are_idle(flags);
   if (flags.sample || (flags.nproc_per_node == 1 && flags.max_restarts == 0 && !served) || is_one_of_several)

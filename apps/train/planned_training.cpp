@@ -61,7 +61,7 @@ void check_plan_is_for_job(const TrainFlags& flags, const cost::StepPlan& plan, 
                          "; profile and plan ", model));
   }
   if (!flags.mesh.empty())
-    throw UsageError(str("--mesh ", flags.mesh, ": ", source, " says how the ranks lie; leave the flag out"));
+    throw UsageError(str("--mesh ", flags.mesh, ": ", source, " sets the mesh; leave the flag out"));
   if (!plan.schedule) return;
   const int replicas = plan.mesh.empty() ? world_size : replicas_of(mesh_of_plan(plan, world_size));
   const auto batch = static_cast<std::uint64_t>(batch_size_per_replica(flags, replicas));
@@ -282,7 +282,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
       // A file of --config names them all.
       if (given != flags.options.end() && given->second != option.default_text.value_or(""))
         throw UsageError(str("--", option.name, " ", given->second,
-                             ": the plan says how a replica is cut; leave the flag out"));
+                             ": the plan sets the stages of a replica; leave the flag out"));
     }
     if (!flags.mesh.empty()) mesh_of(flags, context.world_size());
   });

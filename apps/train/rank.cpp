@@ -88,8 +88,7 @@ namespace {
 ExitCode run_evaluator(const TrainFlags& given) {
   log::set_prefix("evaluator");
   TrainFlags flags = given;
-  if (flags.run_dir.empty())
-    throw UsageError("an evaluator must be told which training it evaluates: --run-dir");
+  if (flags.run_dir.empty()) throw UsageError("an evaluator needs --run-dir, the run that it evaluates");
   choose_model(flags, /*say=*/false);
   const nlohmann::json overrides = model_overrides(flags);
   const OpenedData data = open_training_data(flags, overrides);

@@ -46,8 +46,7 @@ fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
   if (!flags.resume_intact) return newest;
   const IntactCheckpoint found = newest_intact_checkpoint(parent_of_checkpoint(newest));
   for (const IntactCheckpoint::Damaged& damaged : found.skipped_checkpoints)
-    log::warning("passing over ", damaged.entry.path.string(),
-                 ", which is damaged: ", describe(damaged.damage));
+    log::warning("skipping ", damaged.entry.path.string(), ", which is damaged: ", describe(damaged.damage));
   if (!found.newest)
     throw DataError(str("--resume-intact: none of the checkpoints in ", parent_of_checkpoint(newest).string(),
                         " is intact"));
@@ -98,7 +97,7 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
   claim_run_directory(run, flags, writes);
   const std::optional<CheckpointEntry> newest = newest_checkpoint(run.checkpoints());
   if (!newest && flags.resume) {
-    std::fprintf(stderr, "rondo train: %s holds no checkpoint yet: training starts at the beginning\n",
+    std::fprintf(stderr, "rondo train: %s holds no checkpoint yet: training starts from the beginning\n",
                  run.path.c_str());
   }
   if (!newest || (!writes && !flags.resume)) return run;
@@ -142,8 +141,7 @@ void RunDirectoryWriter::look_after_directory(const Context& context) {
   const bool is_news = !std::exchange(is_lost_, true);
   if (is_news) {
     log::warning("the run directory ", run_.path.string(), " was removed or renamed while training: its ",
-                 kConfiguration,
-                 " is gone. What follows goes into a new one of that name, without what was written before");
+                 kConfiguration, " is gone. Further output goes to a new directory of that name");
   }
   try {
     if (run_.lock && !fs::exists(run_.path / RunLock::file_name, unknown))
@@ -191,11 +189,11 @@ void RunDirectoryWriter::remove_replaced() {
       removed.push_back(entry.path.lexically_relative(run_.path).string());
     }
   } catch (const std::exception& error) {
-    log::warning("a checkpoint behind step ", first_step_,
-                 ", from which the run went on, could not be removed: ", error.what());
+    log::warning("a checkpoint after step ", first_step_,
+                 ", from which the run resumed, could not be removed: ", error.what());
   }
   if (!removed.empty())
-    log::warning("the run went on from step ", first_step_, ": removed its checkpoints behind that, ",
+    log::warning("the run resumed from step ", first_step_, ": removed its later checkpoints, ",
                  join(removed, ", "));
 }
 
@@ -263,7 +261,7 @@ void RestartMemory::choose(const Context& context, RunDirectory& run) const {
   if (!checkpoint) return;
   run.resume_from = checkpoint;
   if (context.rank() == 0)
-    std::fprintf(stderr, "rondo train: resuming from the memory checkpoint %s\n",
+    std::fprintf(stderr, "rondo train: resuming from the memory checkpoint, %s\n",
                  checkpoint->filename().c_str());
 }
 

@@ -88,7 +88,7 @@ NewRunDirectory::NewRunDirectory(const std::string& model) {
     path_ = number == 1 ? name : str(name, "-", number);
     if (fs::create_directory(path_, error)) return;
     if (error && error != std::errc::file_exists)
-      throw Error(str("cannot make the run directory ", path_.string(), ": ", error.message()));
+      throw Error(str("cannot create the run directory ", path_.string(), ": ", error.message()));
   }
 }
 

@@ -25,8 +25,8 @@ std::atomic<bool> says_why{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it");
 
 constexpr std::string_view kNothingToSave =
-    "rondo train: stopped by a signal before the first step; there was nothing to save. The same command, "
-    "with --resume or without, begins anew\n";
+    "rondo train: stopped by a signal before the first step; there was nothing to save. Run the same command "
+    "again, with or without --resume\n";
 // Largest delay between the hosts of a job in receiving a signal.
 constexpr Duration kSpreadOfSignals = std::chrono::milliseconds(500);
 

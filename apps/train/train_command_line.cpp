@@ -90,9 +90,8 @@ void check_described(const TrainFlags& flags) {
   if (!flags.data.empty() || !flags.resume || !flags.resume_from.empty() || flags.run_dir.empty()) return;
   throw UsageError(
       str("--resume: ", flags.run_dir,
-          fs::exists(flags.run_dir) ? " holds no run that could go on (no config.json)" : " does not exist",
-          "; give the directory of a run, or begin one there with the flags of the training, --data "
-          "first"));
+          fs::exists(flags.run_dir) ? " holds no run to resume (no config.json)" : " does not exist",
+          "; give the directory of a run, or start a training there with --data"));
 }
 
 // Sets flags that depend on others, and refuses contradictions.
@@ -100,7 +99,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   if (!flags.resume_from.empty() && !fs::exists(flags.resume_from))
     throw UsageError(str("--resume ", flags.resume_from, ": no such file or directory"));
   if (flags.sample && flags.dry_run)
-    throw UsageError("--dry-run is of a training, and --sample trains nothing: leave one of them out");
+    throw UsageError("--dry-run and --sample exclude each other: leave one of them out");
   if (flags.sample && flags.run_dir.empty())
     throw UsageError("--sample needs --run-dir, the directory of a run that trained a GPT");
   if (flags.sample && !fs::exists(flags.run_dir))
@@ -230,7 +229,7 @@ TrainFlags TrainCommandLine::understand() const {
   // config.json keeps them, and JSON is UTF-8.
   for (const auto& [name, value] : given) {
     if (!is_utf8(value))
-      throw UsageError(str("--", name, " '", printable(value), "' is not UTF-8; name it anew"));
+      throw UsageError(str("--", name, " '", printable(value), "' is not UTF-8; rename it"));
   }
   TrainFlags flags;
   flags.resume = app_.count("--resume") > 0 || given.contains("resume-intact");

@@ -98,7 +98,7 @@ TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, c
                     bool needs_data) {
   if (!fs::exists(fs::path(run_dir) / "config.json"))
     throw UsageError(str("RUN_DIR ", run_dir,
-                         ": expected the run directory of a `rondo train`, and it has no config.json"));
+                         ": expected the run directory of a `rondo train`, but it has no config.json"));
   TrainedRun run;
   run.flags = flags_of_run(FlagSet(built_in_choices()), run_dir, given, needs_data);
   read_data_description(fs::path(run_dir) / "data.json", run);
@@ -112,8 +112,7 @@ TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, c
   }
   const nlohmann::json values = read_checkpoint_values(run.checkpoint);
   if (!values.is_object() || !values.contains("model") || !values.contains("step")) {
-    throw DataError(
-        str(run.checkpoint.string(), ": its values name no model and step; it is not of a training"));
+    throw DataError(str(run.checkpoint.string(), ": it names no model and no step, so no training wrote it"));
   }
   const std::string file = (run.checkpoint / "state.json").string(), model = json_place(file, "model");
   run.model_config = json_member(values.at("model"), "config", model);
@@ -151,13 +150,12 @@ void RunArguments::add_model_flags(CLI::App& app) {
       ->required();
   app.add_option("--checkpoint", checkpoint, "One of the run's checkpoints; default the newest")
       ->check(existing_path());
-  app.add_option("--model", model,
-                 "Of a model of your own: FILE.so:FACTORY or FILE.pt, where it is not where the run says");
+  app.add_option("--model", model, "File of your own model, FILE.so:FACTORY or FILE.pt, if it has moved");
 }
 
 void RunArguments::add_data_flags(CLI::App& app, const std::string& help_of_data) {
   app.add_option("--data", data, help_of_data)->check(existing_path());
-  app.add_option("--data-kind", data_kind, "What the data is; default what the run was trained on");
+  app.add_option("--data-kind", data_kind, "Kind of the data; default: as in training");
   add_device_flag(app, device);
 }
 

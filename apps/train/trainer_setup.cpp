@@ -38,12 +38,12 @@ std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& i
 LossFunction chosen_loss(const TrainFlags& flags, const DatasetInfo& info) {
   const std::string loss = loss_name(flags, info);
   if (loss == "nll" && !model_file(flags.model)) {
-    throw UsageError(str("--loss nll is of logarithms of probabilities, and --model ", flags.model,
-                         " gives logits: use cross_entropy"));
+    throw UsageError(str("--loss nll needs log-probabilities, but --model ", flags.model,
+                         " returns logits: use cross_entropy"));
   }
   if (flags.class_weights.empty()) return make_loss(loss);
   if (loss != "cross_entropy")
-    throw UsageError(str("class-weights are weights of cross_entropy, and the loss is ", loss));
+    throw UsageError(str("class-weights need loss cross_entropy, but the loss is ", loss));
   LossWeights weights;
   for (const std::string& weight : flags.class_weights)
     weights.classes.push_back(parse_number(weight, "class-weights"));
@@ -58,21 +58,21 @@ void check_trainer_flags(const TrainFlags& flags, bool has_validation) {
   const auto validated = [&](const char* flag, bool given) {
     if (given && !has_validation)
       throw UsageError(
-          str(flag, " looks at validations, and there is no validation data: give --validation-fraction"));
+          str(flag, " needs validations, but there is no validation data: give --validation-fraction"));
   };
   validated("--keep-best", !flags.best_of.empty());
   validated("--early-stopping-patience", flags.early_stopping > 0);
   validated("lr-plateau-patience", flags.reduce_on_plateau > 0);
   if (flags.checkpoint_incremental && (flags.checkpoint_in_parts || flags.checkpoint_in_background))
     throw UsageError(
-        "checkpoint-incremental links files of rank 0: leave out --checkpoint-sharded and "
-        "--checkpoint-async");
+        "checkpoint-incremental cannot be combined with --checkpoint-sharded or --checkpoint-async: leave "
+        "one of them out");
   if (!flags.best_of.empty())
     use_flag("--keep-best", flags.best_of, [&] { return larger_is_better(flags.best_of); });
   peak_flops_of(flags);
   if (flags.restore_best && flags.early_stopping == 0)
     throw UsageError(
-        "restore-best has no effect without --early-stopping-patience: leave it out, or give that");
+        "restore-best has no effect without --early-stopping-patience: leave it out, or add that flag");
 }
 
 std::optional<double> peak_flops_of(const TrainFlags& flags) {

@@ -73,11 +73,11 @@ Model make_model_within_limit(const TrainFlags& flags, const std::function<Model
   try {
     return make();
   } catch (const MemoryLimitError& error) {
-    throw UsageError(str("--memory-limit ", flags.memory_limit, " does not hold --model ", flags.model,
-                         " itself: every rank makes all of it before a strategy divides its units, ",
-                         to_string(Bytes{replica_memory_tracker().peak_total()}), " until now and ",
-                         to_string(error.wanted()),
-                         " more for its next tensor. Raise the limit, or train a smaller model"));
+    throw UsageError(str("--memory-limit ", flags.memory_limit, " is too small for --model ", flags.model,
+                         ": every rank creates the full model before the strategy shards it; ",
+                         to_string(Bytes{replica_memory_tracker().peak_total()}),
+                         " are in use, and its next tensor needs ", to_string(error.wanted()),
+                         " more. Raise the limit, or train a smaller model"));
   }
 }
 

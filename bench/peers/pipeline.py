@@ -53,7 +53,7 @@ def parse_arguments():
     parser.add_argument("--micro-batches", type=int, required=True)
     parser.add_argument("--config", type=json.loads, required=True)
     parser.add_argument("--weights", required=True)
-    parser.add_argument("--batch-size", type=int, required=True, help="samples that go through all stages")
+    parser.add_argument("--batch-size", type=int, required=True, help="samples per step")
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
     parser.add_argument("--rank", type=int, required=True)

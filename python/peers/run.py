@@ -203,10 +203,10 @@ def print_table(rows, repeat, gloo_repeat):
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tests", type=pathlib.Path, help="the folder `test` of PyTorch's sources")
-    parser.add_argument("--suites", default=",".join(SUITES), help="which, by comma; all: %(default)s")
+    parser.add_argument("--suites", default=",".join(SUITES), help="comma-separated suites; default: %(default)s")
     parser.add_argument("--names", default="", help="only tests that match this expression of pytest's -k")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run everything N times (%(default)s)")
-    parser.add_argument("--gloo-repeat", type=int, metavar="N", help="run them over Gloo N times only, at least once")
+    parser.add_argument("--gloo-repeat", type=int, metavar="N", help="run them N times over Gloo, at least once")
     parser.add_argument("--spawn", action="store_true", help="start ranks as new interpreters, as PyTorch does, in place of forks "
                         "of one that has imported torch (reporting/peers_fork.py): ten times slower")
     parser.add_argument("--limit", type=float, default=400, metavar="S", help="seconds a test may take (%(default)g)")
@@ -220,7 +220,7 @@ def parse(words):
     if arguments.gloo_repeat is None:
         arguments.gloo_repeat = arguments.repeat
     if min(arguments.repeat, arguments.gloo_repeat) < 1:
-        parser.error("--repeat and --gloo-repeat are 1 or more")
+        parser.error("--repeat and --gloo-repeat must be at least 1")
     arguments.package = arguments.package.resolve()
     if not list(arguments.package.glob("rondo_torch/native*.so")):
         parser.error(f"rondo_torch is not built in {arguments.package}")

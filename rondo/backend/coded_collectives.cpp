@@ -190,7 +190,7 @@ constexpr std::int64_t kSmallestExchange = 4096;
 float scale_of(ReduceOp op, int size) {
   if (op == ReduceOp::SUM) return 1;
   if (op == ReduceOp::AVG) return 1 / static_cast<float>(size);
-  throw UsageError("an all-reduce through a codec computes SUM or AVG");
+  throw UsageError("all_reduce with a codec supports SUM and AVG only");
 }
 
 }  // namespace

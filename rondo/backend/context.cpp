@@ -60,7 +60,7 @@ namespace {
 template <class State>
 const State& checked(const std::shared_ptr<const State>& state) {
   if (state == nullptr)
-    throw UsageError("this group handle is empty: it came from no Context, or from one shut down");
+    throw UsageError("this group handle is empty: no Context returned it, or its Context was shut down");
   return *state;
 }
 

@@ -225,7 +225,7 @@ void PointToPointChannel::fail(const std::vector<int>& needed, const Deadline& d
   const std::string because =
       str(culprit == peer ? "" : str("waits for rank ", peer, ", and "), split(reason, '\n').front());
   if (out_of_time) {
-    throw TimeoutError(str(prefix, "ran out of time; everybody waits for rank ", culprit, " (", because, ")"),
+    throw TimeoutError(str(prefix, "timed out; all ranks wait for rank ", culprit, " (", because, ")"),
                        {culprit});
   }
   throw PeerLostError(str(prefix, "cannot complete: rank ", culprit, " is gone or stuck (", because,

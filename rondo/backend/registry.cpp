@@ -128,8 +128,8 @@ void check_cards(const std::string& engine, const std::vector<RankCard>& cards) 
   if (split_engine(engine).name != "nccl") return;
   if (const std::string shared = shared_cards(cards); !shared.empty()) {
     throw UsageError(str("--backend ", engine, ": ", shared,
-                         ", and NCCL takes one rank a card; start at most as many ranks on a host as it has "
-                         "cards, or use --backend native"));
+                         ", but NCCL supports one rank per GPU; start at most as many ranks on a host as it "
+                         "has GPUs, or use --backend native"));
   }
 }
 

@@ -101,7 +101,7 @@ RankClaim::RankClaim(const env::Identity& identity, c10::intrusive_ptr<c10d::Sto
     return;
   }
   if (present == own) return;
-  const std::string source = "what another process said of this rank";
+  const std::string source = "another process's record of this rank";
   const nlohmann::json other = parse_json_strict(present, source);
   const auto text = [&](const char* key) {
     return json_text(json_member(other, key, source), json_place(source, key));
@@ -144,7 +144,7 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
   std::vector<Member> members;
   for (int rank = 0; rank < identity.world_size; ++rank) {
     nlohmann::json found;
-    const std::string source = str("what rank ", rank, " said of itself");
+    const std::string source = str("the record of rank ", rank);
     const auto text = [&](const char* key) {
       return json_text(json_member(found, key, source), json_place(source, key));
     };
@@ -319,8 +319,7 @@ bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identi
     // Ends the waits of ranks that still wait there for others to join. Otherwise they would wait until their
     // deadline for a rank of this host, which has restarted.
     store.set(launch::end_key(attempt),
-              "a rank of a host that has restarted is there for the next attempt; that host's own output "
-              "says why");
+              "a rank of a restarted host has joined the next attempt; that host's own output says why");
     wait_for_key(store, str(kAttemptKey, "/", identity.restart_count), deadline);
   } catch (const std::exception&) {  // rank 0 of that attempt has ended, or the time is over
   }

@@ -33,7 +33,8 @@ fs::path end_of_links(const fs::path& path) {
   if (!fs::is_symlink(fs::symlink_status(path))) return path;
   std::error_code missing;
   fs::path real = fs::canonical(path, missing);
-  if (missing) fail_to_append(path, str("it is a link to nowhere (", missing.message(), "); remove it"));
+  if (missing)
+    fail_to_append(path, str("it is a dangling symbolic link (", missing.message(), "); remove it"));
   return real;
 }
 

@@ -149,10 +149,12 @@ ReplacedFile::ReplacedFile(fs::path target, Links links) : target_(std::move(tar
   struct stat named {};
   if (::lstat(target_.c_str(), &named) == 0 && S_ISLNK(named.st_mode)) {
     if (links == Links::refuse)
-      fail_to_write(target_, "it is a link, and rondo follows none among its own files; remove it");
+      fail_to_write(target_,
+                    "it is a symbolic link, which rondo does not follow among its own files; remove it");
     std::error_code missing;
     const fs::path real = fs::canonical(target_, missing);
-    if (missing) fail_to_write(target_, str("it is a link to nowhere (", missing.message(), "); remove it"));
+    if (missing)
+      fail_to_write(target_, str("it is a dangling symbolic link (", missing.message(), "); remove it"));
     target_ = real;
   }
   struct stat status {};

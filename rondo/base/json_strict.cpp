@@ -84,8 +84,8 @@ class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
   }
   void open(OrderedJson empty) {
     if (open_.size() == static_cast<std::size_t>(kDeepestJson)) {
-      throw DataError(str(what_, ": lists and objects lie inside each other more than ", kDeepestJson,
-                          " levels deep; no file of rondo does"));
+      throw DataError(str(what_, ": lists and objects are nested more than ", kDeepestJson,
+                          " levels deep, the maximum in rondo's files"));
     }
     open_.push_back(&place(std::move(empty)));
   }
@@ -155,7 +155,7 @@ double json_number(const Json& value, const std::string& where, double low, doub
   const auto fail = [&] {
     refuse_json(value, where,
                 is_bounded         ? str("a number from ", low, " to ", high)
-                : is_bounded_below ? str("a number from ", low, " on")
+                : is_bounded_below ? str("a number of at least ", low)
                                    : std::string("a number"));
   };
   if (!value.is_number()) fail();

@@ -213,7 +213,7 @@ std::uint64_t random_nonce() {
   std::uint64_t value = 0;
   while (value == 0) {
     if (getrandom(&value, sizeof(value), 0) != sizeof(value)) {
-      throw Error(str("the kernel gave no random number: ", errno_text(errno)));
+      throw Error(str("the kernel returned no random number: ", errno_text(errno)));
     }
   }
   return value;

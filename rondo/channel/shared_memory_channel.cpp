@@ -451,7 +451,7 @@ void SharedMemoryChannel::throw_timeout(Duration waited) const {
   std::vector<std::string> names;
   for (const int r : culprits) names.push_back(who(r) + (is_stopped(r) ? ", stopped by a signal" : ""));
   throw TimeoutError(
-      str(prefix(), "ran out of time after ", to_string(waited), "; everybody waits for ", join(names, ", ")),
+      str(prefix(), "timed out after ", to_string(waited), "; all ranks wait for ", join(names, ", ")),
       culprits);
 }
 

@@ -185,8 +185,7 @@ class ThreadMesh::Member final : public Channel {
     const std::vector<int> culprits = find_culprits(
         rank_, state_->size, [&](int a, int b) { return bool{state_->waits[state_->pair(a, b)]}; },
         [](int) { return false; });
-    throw TimeoutError(str(prefix(), "ran out of time; everybody waits for rank ", join(culprits, ", ")),
-                       culprits);
+    throw TimeoutError(str(prefix(), "timed out; all ranks wait for rank ", join(culprits, ", ")), culprits);
   }
 
   // Withdraws the messages: no peer may read this rank's bytes after the return.

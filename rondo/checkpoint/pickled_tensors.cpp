@@ -89,7 +89,7 @@ class PickleReader {
   }
 
   std::string_view bytes(std::size_t count) {
-    if (count > rest_.size()) fail("is cut off");
+    if (count > rest_.size()) fail("is truncated");
     const std::string_view taken = rest_.substr(0, count);
     rest_.remove_prefix(count);
     return taken;
@@ -104,7 +104,7 @@ class PickleReader {
   }
   std::string line() {
     const std::size_t end = rest_.find('\n');
-    if (end == std::string_view::npos) fail("is cut off");
+    if (end == std::string_view::npos) fail("is truncated");
     std::string text(bytes(end));
     bytes(1);
     return text;
@@ -119,19 +119,19 @@ class PickleReader {
   void push_whole(std::int64_t whole) { push({.kind = Kind::whole, .number = whole}); }
   void push_text(std::string_view text) { push({.kind = Kind::text, .text = std::string(text)}); }
   std::size_t pop() {
-    if (stack_.empty()) fail("takes what is not there");
+    if (stack_.empty()) fail("reads from an empty stack");
     const std::size_t index = stack_.back();
     stack_.pop_back();
     return index;
   }
   std::size_t top() {
-    if (stack_.empty()) fail("takes what is not there");
+    if (stack_.empty()) fail("reads from an empty stack");
     return stack_.back();
   }
   std::vector<std::size_t> pop_to_mark() {
     std::size_t begin = stack_.size();
     while (begin > 0 && value(stack_[begin - 1]).kind != Kind::mark) --begin;
-    if (begin == 0) fail("has no mark");
+    if (begin == 0) fail("has no mark on its stack");
     std::vector<std::size_t> items(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
     stack_.resize(begin - 1);
     return items;
@@ -145,13 +145,14 @@ class PickleReader {
   void remember(std::uint64_t place) { memo_[place] = top(); }
   void recall(std::uint64_t place) {
     const auto found = memo_.find(place);
-    if (found == memo_.end()) fail("recalls what it never remembered");
+    if (found == memo_.end()) fail("reads an undefined memo entry");
     stack_.push_back(found->second);
   }
   void extend(Kind kind, const std::vector<std::size_t>& items) {
     PickledValue& target = value(top());
     // Entries of other objects, such as a subclass of dict, are added to its state.
-    if (target.kind != kind && target.kind != Kind::object) fail("adds to what holds nothing");
+    if (target.kind != kind && target.kind != Kind::object)
+      fail("adds items to a value that is not a container");
     if (kind == Kind::dict && items.size() % 2 != 0) fail("has a key without a value");
     target.items.insert(target.items.end(), items.begin(), items.end());
   }
@@ -297,7 +298,7 @@ class PickleReader {
   // later.
   void push_storage(std::size_t description) {
     const std::vector<std::size_t> items = value(description).items;
-    if (items.size() < 3) fail("names something that is no storage");
+    if (items.size() < 3) fail("refers to a value that is not a storage");
     const std::string& type = value(items[1]).text;
     const std::optional<at::ScalarType> dtype =
         type == kUntypedStorage ? at::kByte : find_dtype(type, &PickledDtype::storage);
@@ -329,7 +330,7 @@ class PickleReader {
     if (!arguments.empty()) {
       for (const std::size_t pair : value(arguments.front()).items) {
         const std::vector<std::size_t>& both = value(pair).items;
-        if (both.size() != 2) fail("has an ordered dict of something else than pairs");
+        if (both.size() != 2) fail("has an ordered dict whose items are not pairs");
         dict.items.insert(dict.items.end(), both.begin(), both.end());
       }
     }

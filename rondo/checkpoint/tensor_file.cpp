@@ -229,7 +229,7 @@ Shard parse_address(const std::string& text, const std::string& what) {
                         error.what()));
   }
   if (!is_possible(shard.global_sizes))
-    throw DataError(str(what, ": the full shape [", join(shard.global_sizes, ", "), "] cannot be"));
+    throw DataError(str(what, ": the full shape [", join(shard.global_sizes, ", "), "] is invalid"));
   return shard;
 }
 

@@ -42,7 +42,7 @@ void refuse_bare_pickle(const fs::path& path, std::string_view beginning) {
   throw DataError(str(path.string(),
                       is_old ? " is in the format that torch.save wrote before PyTorch 1.6"
                              : " is a pickle of Python's, not a file of torch.save",
-                      "; save its tensors anew in Python: torch.save(torch.load('", path.filename().string(),
+                      "; save its tensors again in Python: torch.save(torch.load('", path.filename().string(),
                       "'), 'new.pt')"));
 }
 
@@ -52,7 +52,7 @@ PickledRecord read_record(caffe2::serialize::PyTorchStreamReader& archive, const
                           std::size_t file_bytes) {
   if (!archive.hasRecord(name)) throw DataError(str("it has no record ", printable(name)));
   if (archive.getRecordSize(name) > file_bytes)
-    throw DataError(str("record ", printable(name), " is compressed, or says to be larger than the file"));
+    throw DataError(str("record ", printable(name), " is compressed, or its size exceeds that of the file"));
   auto [data, size] = archive.getRecord(name);
   const auto owner = std::make_shared<at::DataPtr>(std::move(data));
   return {{static_cast<const std::byte*>(owner->get()), size}, owner};
@@ -227,7 +227,7 @@ class Matcher {
       return &given;
     }
     if (!given.is_same(*shared->second) && !at::equal(given.full(), shared->second->full())) {
-      fail(wanted.name, "differs in it from a tensor that the model shares with it");
+      fail(wanted.name, "differs in it from another tensor, although the model shares the two");
     }
     return nullptr;
   }

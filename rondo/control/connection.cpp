@@ -18,7 +18,7 @@ Listener::Listener(const std::string& address, const JobSecret& secret, const Li
     : state_(std::make_unique<State>()) {
   state_->context.reset(zeromq().ctx_new());
   state_->socket.reset(zeromq().socket(state_->context.get(), ZMQ_ROUTER));
-  if (!state_->socket) throw_zmq("ZeroMQ makes no socket");
+  if (!state_->socket) throw_zmq("ZeroMQ cannot create a socket");
   // The client waits for the last answer, which a listener may give right before it ends.
   state_->socket.get_deleter().linger_ms = 2000;
   const ZmqSocket& socket = state_->socket;
@@ -130,11 +130,11 @@ Connection::Connection(std::string address, const JobSecret& secret, std::string
   state.secret_origin = secret.origin();
   state.context.reset(zeromq().ctx_new());
   state.socket.reset(zeromq().socket(state.context.get(), ZMQ_DEALER));
-  if (!state.socket) throw_zmq("ZeroMQ makes no socket");
+  if (!state.socket) throw_zmq("ZeroMQ cannot create a socket");
   const ZmqSocket& socket = state.socket;
   std::array<char, 41> own_public{}, own_secret{};
   if (zeromq().curve_keypair(own_public.data(), own_secret.data()) != 0)
-    throw_zmq("ZeroMQ makes no CURVE keys");
+    throw_zmq("ZeroMQ cannot create a CURVE keys");
   set_option(socket, ZMQ_CURVE_SERVERKEY, secret.public_key(), "the job's key");
   set_option(socket, ZMQ_CURVE_PUBLICKEY, std::string(own_public.data()), "a key of this process");
   set_option(socket, ZMQ_CURVE_SECRETKEY, std::string(own_secret.data()), "a key of this process");
@@ -192,10 +192,10 @@ std::string Connection::ask(const std::string& body, const Deadline& deadline) {
     }
     if (!deadline.passed()) continue;
     throw TimeoutError(str(state.whom, " at ", state.address, " did not answer ", state.who, " in time: ",
-                           !state.met         ? "no connection came about"
+                           !state.met         ? "no connection was established"
                            : !state.connected ? "the connection is lost"
                            : !sent            ? "its queue is full"
-                                              : "it has the request",
+                                              : "it has received the request",
                            ", a message of ", body.size(), " bytes"),
                        {});
   }

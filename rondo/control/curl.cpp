@@ -24,7 +24,7 @@ Curl load() {
   library.find(result.easy_strerror, "curl_easy_strerror");
   library.find(result.slist_append, "curl_slist_append");
   library.find(result.slist_free_all, "curl_slist_free_all");
-  if (result.global_init(kCurlGlobalDefault) != 0) throw Error("libcurl does not initialise");
+  if (result.global_init(kCurlGlobalDefault) != 0) throw Error("libcurl cannot be initialised");
   return result;
 }
 

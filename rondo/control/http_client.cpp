@@ -70,7 +70,7 @@ HttpClient::HttpClient(const Options& options) : state_(std::make_unique<State>(
   const Curl& library = curl();
   State& state = *state_;
   state.handle = library.easy_init();
-  if (state.handle == nullptr) throw Error("libcurl makes no handle");
+  if (state.handle == nullptr) throw Error("libcurl cannot create a handle");
   const auto add_header = [&](const std::string& line) {
     state.headers = library.slist_append(state.headers, line.c_str());
   };

@@ -45,7 +45,7 @@ struct HttpPage::State {
     if (line.substr(0, method_end) != "GET")
       return http_answer("405 Method Not Allowed", plain, "GET only\n");
     if (target != options.path)
-      return http_answer("404 Not Found", plain, str("here is only ", options.path, "\n"));
+      return http_answer("404 Not Found", plain, str("the only page is ", options.path, "\n"));
     try {
       return http_answer("200 OK", options.content_type, text());
     } catch (const std::exception& e) {
@@ -95,7 +95,7 @@ HttpPage::HttpPage(Options options, std::function<std::string()> text) : state_(
   state_->text = std::move(text);
   state_->context.reset(zeromq().ctx_new());
   state_->socket.reset(zeromq().socket(state_->context.get(), ZMQ_STREAM));
-  if (!state_->socket) throw_zmq("ZeroMQ makes no socket");
+  if (!state_->socket) throw_zmq("ZeroMQ cannot create a socket");
   const ZmqSocket& socket = state_->socket;
   const int no_word_of_connections = 0;
   set_option(socket, ZMQ_STREAM_NOTIFY, no_word_of_connections, "silence about connections");

@@ -114,7 +114,7 @@ JobSecret JobSecret::require(const Lookup& lookup) {
 JobSecret JobSecret::make() {
   std::array<std::uint8_t, 32> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw Error(str("the kernel gives no random bytes: ", errno_text(errno)));
+    throw Error(str("the kernel returned no random bytes: ", errno_text(errno)));
   return {bytes, "made here"};
 }
 
@@ -137,7 +137,7 @@ std::string JobSecret::secret_key() const {
 std::string JobSecret::public_key() const {
   std::array<char, kKeyCharacters> key{};
   if (zeromq().curve_public(key.data(), secret_key().c_str()) != 0)
-    throw Error(str("ZeroMQ makes no CURVE key: ", zeromq().strerror(zeromq().last_error())));
+    throw Error(str("ZeroMQ cannot create a CURVE key: ", zeromq().strerror(zeromq().last_error())));
   return key.data();
 }
 

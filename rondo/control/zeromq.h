@@ -69,11 +69,11 @@ using ZmqSocket = std::unique_ptr<void, ZmqSocketEnd>;
 template <class Value>
 void set_option(const ZmqSocket& socket, int option, const Value& value, const char* name) {
   if (zeromq().setsockopt(socket.get(), option, &value, sizeof value) != 0)
-    throw_zmq(str("ZeroMQ refuses ", name));
+    throw_zmq(str("ZeroMQ rejects ", name));
 }
 inline void set_option(const ZmqSocket& socket, int option, const std::string& value, const char* name) {
   if (zeromq().setsockopt(socket.get(), option, value.data(), value.size()) != 0)
-    throw_zmq(str("ZeroMQ refuses ", name));
+    throw_zmq(str("ZeroMQ rejects ", name));
 }
 
 inline void set_limits(const ZmqSocket& socket, const Limits& limits) {

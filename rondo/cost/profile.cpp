@@ -238,9 +238,9 @@ std::optional<std::string> overhead_note(const Profile& profile, int micro_batch
   const auto text = [](double seconds) {
     return to_string(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
   };
-  return str("what a step computes besides its units (overhead_s, ", text(profile.overhead_s),
+  return str("the computation outside units (overhead_s, ", text(profile.overhead_s),
              ") is counted once; with ", micro_batches,
-             " micro-batches a step has a part of it once for each, so that it may take up to ",
+             " micro-batches, part of it runs once per micro-batch, so a step may take up to ",
              text(profile.overhead_s * (micro_batches - 1)), " longer than predicted");
 }
 

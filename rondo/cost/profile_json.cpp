@@ -20,7 +20,8 @@ using Json = nlohmann::ordered_json;
 
 int parse_count(const JsonReader& reader, const char* key, std::uint64_t least) {
   const std::uint64_t value = reader.whole(key);
-  if (value < least || value > 1'000'000) throw DataError(str(reader.path(key), ": ", value, " cannot be"));
+  if (value < least || value > 1'000'000)
+    throw DataError(str(reader.path(key), ": ", value, " is out of range"));
   return static_cast<int>(value);
 }
 
@@ -141,7 +142,7 @@ std::vector<LayerProfile> parse_layers(const Json& json, const std::string& wher
     const auto same = std::count_if(layers.begin(), layers.end(), [&](const LayerProfile& layer) {
       return layer.name == layers.back().name;
     });
-    if (same > 1) throw DataError(str(at, ".name: '", layers.back().name, "' is there twice"));
+    if (same > 1) throw DataError(str(at, ".name: '", layers.back().name, "' appears twice"));
   }
   return layers;
 }
@@ -174,7 +175,7 @@ std::int64_t parse_workspace(const JsonReader& reader, const char* key, const Un
   const auto most = static_cast<std::int64_t>(unit.activation_bytes + unit.gradient_bytes);
   if (bytes < -most) {
     throw DataError(str(reader.path(key), ": ", bytes,
-                        " would leave less than nothing of activation_bytes and gradient_bytes, ", most));
+                        " would free more than activation_bytes plus gradient_bytes, ", most));
   }
   return bytes;
 }
@@ -342,7 +343,7 @@ Profile parse_profile(const Json& json, const std::string& what) {
     const std::string where = str(reader.path("units"), "[", profile.units.size(), "]");
     profile.units.push_back(parse_unit(unit, where));
     if (!names.insert(profile.units.back().name).second)
-      throw DataError(str(where, ".name: '", profile.units.back().name, "' is there twice"));
+      throw DataError(str(where, ".name: '", profile.units.back().name, "' appears twice"));
   }
   if (profile.units.empty()) throw DataError(str(reader.path("units"), ": is empty"));
   if (reader.has("layers"))

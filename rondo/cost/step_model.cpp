@@ -236,21 +236,21 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
   const auto most = kMostSlots / (2 * std::max<std::size_t>(model.profile.units.size(), 1));
   if (static_cast<std::size_t>(options.micro_batches) > most) {
     throw UsageError(str("--gradient-accumulation-steps ", options.micro_batches, " of ",
-                         model.profile.units.size(),
-                         " units are too many to look at one by one; the most are ", most));
+                         model.profile.units.size(), " units exceed the planner's limit; the maximum is ",
+                         most));
   }
   model.slots = {static_cast<int>(model.profile.units.size()), options.micro_batches};
   if (model.profile.spread > kSteadySpread) {
     model.notes.push_back(str("half of the profile's passes lie within ",
                               std::lround(model.profile.spread * 100),
-                              " % of their median: the machine was not steady, and predicted times are no "
-                              "better than that; profile again when it rests"));
+                              " % of their median, and predictions are no more accurate than that; profile "
+                              "again on an idle machine"));
   }
   if (!model.profile.made_for.empty() && model.profile.overhead_s == 0 &&
       !model.profile.link.parameters_in_place) {
     model.notes.push_back(
-        "the profile does not say what a step computes besides its units (overhead_s): it was measured by an "
-        "earlier rondo, and steps take some percent longer than predicted; profile again");
+        "the profile lacks overhead_s, the computation outside units, because an earlier rondo measured it: "
+        "steps take a few percent longer than predicted; profile again");
   }
   if (const auto note = overhead_note(model.profile, options.micro_batches)) model.notes.push_back(*note);
   JobMaker maker(model);

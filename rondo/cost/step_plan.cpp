@@ -77,7 +77,8 @@ class ScheduleReader {
   }
   int number(const char* key) const {
     const std::uint64_t value = plan_.whole(key);
-    if (value < 1 || value > 1'000'000) throw DataError(str(plan_.path(key), ": ", value, " cannot be"));
+    if (value < 1 || value > 1'000'000)
+      throw DataError(str(plan_.path(key), ": ", value, " is out of range"));
     return static_cast<int>(value);
   }
   int slot(const JsonReader& reader) const {
@@ -112,7 +113,8 @@ PlannedPipeline parse_pipeline(const Json& json, const std::string& where) {
   pipeline.schedule = reader.text("schedule");
   const auto count = [&](const char* key) {
     const std::uint64_t value = reader.whole(key);
-    if (value < 1 || value > 1'000'000) throw DataError(str(reader.path(key), ": ", value, " cannot be"));
+    if (value < 1 || value > 1'000'000)
+      throw DataError(str(reader.path(key), ": ", value, " is out of range"));
     return static_cast<int>(value);
   };
   pipeline.micro_batches = count("micro_batches");
@@ -206,7 +208,8 @@ StepPlan parse_step_plan(const Json& json, const std::string& what) {
   if (is_full || reader.has("model")) plan.model = reader.text("model");
   if (is_full || reader.has("ranks")) {
     const std::uint64_t ranks = reader.whole("ranks");
-    if (ranks < 1 || ranks > 1'000'000) throw DataError(str(reader.path("ranks"), ": ", ranks, " cannot be"));
+    if (ranks < 1 || ranks > 1'000'000)
+      throw DataError(str(reader.path("ranks"), ": ", ranks, " is out of range"));
     plan.ranks = static_cast<int>(ranks);
   }
   std::set<std::string> names;

@@ -188,7 +188,8 @@ class BytePairsReader {
 
   void add(const std::string& token, std::int64_t number, const std::string& bytes) {
     constexpr std::int64_t kMost = 1 << 24;
-    if (number < 0 || number >= kMost) fail(str("token '", token, "'"), str(number), "a number from 0 on");
+    if (number < 0 || number >= kMost)
+      fail(str("token '", token, "'"), str(number), "a number of at least 0");
     const auto place = static_cast<std::size_t>(number);
     if (place >= pairs_.texts_.size()) pairs_.texts_.resize(place + 1);
     pairs_.texts_[place] = bytes;

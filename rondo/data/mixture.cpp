@@ -75,7 +75,7 @@ class RowWriter {
 Mixture::Mixture(std::vector<std::shared_ptr<const Dataset>> parts, const std::vector<double>& weights,
                  std::uint64_t seed)
     : parts_(std::move(parts)), starts_{0}, shuffled_(!weights.empty()), seed_(seed) {
-  if (parts_.empty()) throw UsageError("a mixture of no data");
+  if (parts_.empty()) throw UsageError("a mixture needs at least one data set");
   for (std::size_t part = 0; part < parts_.size(); ++part) {
     if (parts_[part] == nullptr)
       throw UsageError(str("mixture: data set number ", part, " (from 0) is null"));
@@ -93,7 +93,7 @@ Mixture::Mixture(std::vector<std::shared_ptr<const Dataset>> parts, const std::v
       throw UsageError(str(weights.size(), " weights for ", parts_.size(), " data sets"));
     for (const double weight : weights) {
       if (!(weight > 0) || !std::isfinite(weight))
-        throw UsageError(str("a weight of data is ", weight, ", expected above 0"));
+        throw UsageError(str("a weight of --data-weights is ", weight, ", expected above 0"));
     }
     sizes = shares(size, weights);
   }

@@ -89,7 +89,7 @@ void check_class_names(const DatasetInfo& info) {
   for (const std::string& name : info.class_names) {
     if (!is_utf8(name))
       throw DataError(str("'", info.source, "': the class '", printable(name),
-                          "' is not UTF-8; convert the file (iconv -t UTF-8), or name its folder anew"));
+                          "' is not UTF-8; convert the file (iconv -t UTF-8), or rename its folder"));
   }
 }
 

@@ -19,7 +19,7 @@ inline OptionsOf<LabelColumnOption> label_column_table() {
   OptionsOf<LabelColumnOption> table;
   table.begin_group("Data");
   table.add("label-column", &LabelColumnOption::label_column,
-            "Name or number of the label column; default the last of tables, the first of labelled_text");
+            "Name or number of the label column; default: last (labelled_text: first)");
   return table;
 }
 
@@ -33,7 +33,7 @@ inline OptionsOf<ExtensionsOption> extensions_table() {
   OptionsOf<ExtensionsOption> table;
   table.begin_group("Data");
   table.add("extensions", &ExtensionsOption::extensions,
-            "Only files with these endings, as txt,md; default all text files");
+            "File extensions to read, such as txt,md; default: all text files");
   return table;
 }
 
@@ -52,8 +52,7 @@ struct TextKind {
     table.begin_group("Data");
     table.include(extensions_table());
     table.add("tokenizer", &TextOptions::tokenizer_file,
-              "A tokenizer.json of byte pairs (GPT-2, Llama, Qwen); default: tokens are bytes",
-              path_to_read());
+              "A byte-pair tokenizer.json (GPT-2, Llama, Qwen); default: one token per byte", path_to_read());
     return {{"text", "files and directories, byte by byte or by a tokenizer, for gpt", table}};
   }
   // Returns whether the content at `path` is of the kind. Does not throw for unknown content.

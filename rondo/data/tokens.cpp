@@ -296,9 +296,9 @@ FoundTokens find_tokens(const std::string& path, const TokenOptions& options) {
   }
   FoundTokens found;
   if (!options.vocabulary) {
-    throw UsageError(
-        str("'", path, "' has no ", kTokenDescription,
-            ", so TokenOptions::vocabulary (vocabulary-size) must say how many different tokens there are"));
+    throw UsageError(str(
+        "'", path, "' has no ", kTokenDescription,
+        ", so the number of different tokens must be given: set TokenOptions::vocabulary (vocabulary-size)"));
   }
   check_options(options);
   found.description.type = options.type;

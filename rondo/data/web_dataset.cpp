@@ -49,7 +49,7 @@ class TarReader {
         at_ += header.size();
         continue;
       }
-      if (ended && !is_header(header)) fail("bytes behind the end of the archive that are no other archive");
+      if (ended && !is_header(header)) fail("unexpected bytes after the end of the archive");
       if (header.size() < kBlock) fail("the archive ends within a header");
       ended = false;
       check_sum(header);
@@ -438,8 +438,8 @@ OpenedData open_web_dataset(const std::string& path, const DataOptions& options,
                         source_of_properties(options.known), " knows 0 to ", known - 1));
   if (known > 0) info.classes = known;
   if (held_back && held_back->classes() > info.classes) {
-    throw DataError(str("'", validation.front(), "' and its like have class ", held_back->classes() - 1,
-                        ", the shards for training only 0 to ", info.classes - 1));
+    throw DataError(str("'", validation.front(), "' and the other validation shards have class ",
+                        held_back->classes() - 1, ", the shards for training only 0 to ", info.classes - 1));
   }
   for (std::int64_t i = 0; i < info.classes; ++i) info.class_names.push_back(std::to_string(i));
   return open_image_samples(images, held_back, options, own, info);

@@ -82,7 +82,8 @@ void load_library_of_cuda() {
                          "; install what it needs (a CUDA wheel of torch brings it), or use --device cpu"));
   }
   if (!cuda_is_loaded())
-    throw UsageError(str(library, " was loaded and brings no CUDA devices; is it of the same libtorch?"));
+    throw UsageError(
+        str(library, " was loaded, but it registered no CUDA devices; does it belong to the same libtorch?"));
 }
 
 }  // namespace
@@ -99,9 +100,9 @@ void load_cuda() {
   const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
   if (typeid(hooks) == typeid(at::CUDAHooksInterface)) {
     throw Error(
-        "libtorch was asked about CUDA before its CUDA library was loaded, and keeps its answer that there "
-        "is none; give --device cuda (a program of one's own calls rondo::init with the device before "
-        "torch::manual_seed, or links libtorch_cuda)");
+        "libtorch looked for CUDA before its CUDA library was loaded and cached that there is none; give "
+        "--device cuda (in your own program, call rondo::init with the device before torch::manual_seed, or "
+        "link libtorch_cuda)");
   }
 }
 

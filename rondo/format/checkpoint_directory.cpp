@@ -98,7 +98,7 @@ std::string to_text(const Manifest& manifest) {
 Manifest parse_manifest(std::string_view text, const std::string& file) {
   std::string zeroed(text);
   if (!text.ends_with(text_end) || text.size() < text_end.size() + checksum_digits) {
-    throw DataError(str(file, ": does not end as a manifest does (truncated?)"));
+    throw DataError(str(file, ": the manifest is incomplete (truncated?)"));
   }
   const std::size_t at = text.size() - text_end.size() - checksum_digits;
   zeroed.replace(at, checksum_digits, checksum_digits, '0');
@@ -295,7 +295,8 @@ void CheckpointWriter::make_temporary_directory() {
     // without flock (some network file systems): continue unlocked
     if (lock_ >= 0 || fs::exists(temporary_)) return;
   }
-  throw Error(str("cannot create a directory in ", root_.string(), ": something removes it at once"));
+  throw Error(
+      str("cannot create a directory in ", root_.string(), ": another process removes it immediately"));
 }
 
 SafetensorsWriter CheckpointWriter::open_tensors(const std::string& file_name,

@@ -49,8 +49,9 @@ int open_for(const std::filesystem::path& path, OutputFile::Mode mode, const std
   if (descriptor < 0) {
     const int code = errno;
     throw Error(str("cannot create ", shown.string(), ": ",
-                    code == ELOOP ? "it is a link, and rondo follows none among its own files; remove it"
-                                  : errno_text(code),
+                    code == ELOOP
+                        ? "it is a symbolic link, which rondo does not follow among its own files; remove it"
+                        : errno_text(code),
                     space_hint(path, code)));
   }
   struct stat status {};

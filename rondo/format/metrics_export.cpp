@@ -97,16 +97,15 @@ std::string prometheus_text(std::span<const MetricsRow> of_step,
     for (const RankFigure& figure :
          {RankFigure{"step_seconds", "wall time of the step", &MetricsRow::step_ms, 1e-3},
           {"compute_seconds", "of the step, without waiting", &MetricsRow::compute_ms, 1e-3},
-          {"communication_seconds", "communication under way", &MetricsRow::comm_ms, 1e-3},
-          {"waiting_seconds", "computation stood still for communication", &MetricsRow::exposed_comm_ms,
-           1e-3}}) {
+          {"communication_seconds", "communication in flight", &MetricsRow::comm_ms, 1e-3},
+          {"waiting_seconds", "computation waited for communication", &MetricsRow::exposed_comm_ms, 1e-3}}) {
       if (!(first.*figure.field)) continue;
       page.begin(figure.name, figure.help);
       for (const MetricsRow& row : of_step)
         if (row.*figure.field) page.value(row.rank, *(row.*figure.field) * figure.scale);
     }
     if (first.peak_bytes) {
-      page.begin("peak_bytes", "most memory of tensors and buffers");
+      page.begin("peak_bytes", "peak memory of tensors and buffers");
       for (const MetricsRow& row : of_step)
         if (row.peak_bytes) page.value(row.rank, static_cast<double>(*row.peak_bytes));
     }

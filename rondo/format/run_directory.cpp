@@ -178,11 +178,12 @@ bool is_still_named(int descriptor, const fs::path& path) {
 RunLock::RunLock(fs::path run_directory) : directory_(std::move(run_directory)) {
   std::error_code code;
   made_directory_ = fs::create_directories(directory_, code);
-  if (code) throw Error(str("cannot make the run directory ", directory_.string(), ": ", code.message()));
+  if (code) throw Error(str("cannot create the run directory ", directory_.string(), ": ", code.message()));
   for (int attempt = 0; attempt < 100; ++attempt) {
     if (try_open()) return;
   }
-  throw Error(str("cannot lock ", (directory_ / file_name).string(), ": something removes it at once"));
+  throw Error(
+      str("cannot lock ", (directory_ / file_name).string(), ": another process removes it immediately"));
 }
 
 bool RunLock::try_open() {

@@ -42,16 +42,17 @@ MatmulChoice decide() {
   if (setting != "auto" && setting != "libtorch" && setting != "fast") {
     throw UsageError(str(kMatmulVariable, "=", setting, " is not one of auto, libtorch, fast"));
   }
-  if (!is_asked()) return {false, "MKL does not ask rondo, which was loaded after libtorch"};
+  if (!is_asked()) return {false, "rondo was loaded after libtorch, so MKL does not use its setting"};
   void* const mkl = original();
-  if (mkl == nullptr) return {false, "this libtorch multiplies matrices without MKL"};
+  if (mkl == nullptr) return {false, "this libtorch does not use MKL"};
   if (reinterpret_cast<Question>(mkl)() != 0)
-    return {false, "on this processor MKL picks its fast kernels by itself"};
+    return {false, "MKL already uses its fast kernels on this processor"};
   if (setting != "auto") return {setting == "fast", str(kMatmulVariable, "=", setting)};
   try {
     const auto measured =
         find_matmul_measurement(matmul_measurements_path(), library_identity(loaded_libtorch()));
-    if (!measured) return {false, "not measured on this machine with this libtorch; rondo doctor measures"};
+    if (!measured)
+      return {false, "not measured on this machine with this libtorch; run rondo doctor to measure them"};
     return {measured->fast_is_better(),
             str("the fast ones were measured at ", measured->speedup(), " x the default's speed")};
   } catch (const std::exception& error) {
@@ -152,7 +153,7 @@ std::optional<MatmulMeasurement> find_matmul_measurement(const fs::path& path, c
 
 void keep_matmul_measurement(const fs::path& path, const MatmulMeasurement& measurement) {
   if (path.empty())
-    throw Error("there is no place for measurements: set RONDO_MATMUL_MEASUREMENTS=/path/to/file");
+    throw Error("there is no folder for measurements: set RONDO_MATMUL_MEASUREMENTS=/path/to/file");
   std::vector<MatmulMeasurement> all;
   try {
     all = read_matmul_measurements(path);

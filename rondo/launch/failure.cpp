@@ -143,7 +143,7 @@ std::string other_worker(const AttemptEnd& end, const WorkerSpec& spec, const Wo
   const WorkerEnd& how = *worker.end;
   std::string text = str("  ", spec.name(), " (pid ", worker.pid, ") ");
   if (!how.failed()) {
-    text += "ended well";
+    text += "ended normally";
   } else if (stopped_by_launcher(end, worker)) {
     text += str("was stopped by the launcher (", signal_name(how.signal), ")");
   } else {

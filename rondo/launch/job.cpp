@@ -71,10 +71,10 @@ void check(const RunOptions& options) {
   }
   if (options.evaluator && options.processes_of_hosts.size() > 1)
     throw UsageError(
-        "--evaluator is for a job of one host; of several start one more process, whose TF_CONFIG has the "
+        "--evaluator works on one host only; on several hosts, start another process whose TF_CONFIG has the "
         "task evaluator");
   if (has_roles(options) && options.processes_of_hosts.size() > 1)
-    throw UsageError("roles on several hosts are described by TF_CONFIG on each of them, not by --nnodes");
+    throw UsageError("roles on several hosts need TF_CONFIG on each host, not --nnodes");
   if (options.max_restarts < 0)
     throw UsageError(str("--max-restarts ", options.max_restarts, " is negative"));
   if (options.restart_count < 0 || options.restart_count > options.max_restarts) {

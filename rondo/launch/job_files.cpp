@@ -26,7 +26,7 @@ std::string path_of(const Descriptor& file) { return str("/proc/", getpid(), "/f
 EndedWorkersFile::EndedWorkersFile(int workers)
     : workers_(workers), file_(make_memory_file("rondo-ended-workers")) {
   if (ftruncate(file_.number(), workers) != 0)
-    throw Error(str("cannot keep which workers have ended: ", errno_text(errno)));
+    throw Error(str("cannot record which workers have ended: ", errno_text(errno)));
 }
 
 std::string EndedWorkersFile::path() const { return path_of(file_); }
@@ -56,7 +56,7 @@ ServerJob::ServerJob(int workers, int servers)
   for (const int port : ports) addresses_.push_back(str("127.0.0.1:", port));
   const std::string text = control::JobSecret::make().text();
   if (write(secret_.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    throw Error(str("cannot keep the job's secret: ", errno_text(errno)));
+    throw Error(str("cannot store the job's secret: ", errno_text(errno)));
   for (int server = 0; server < servers; ++server)
     memories_.push_back(make_memory_file(str("rondo-server-", server)));
 }

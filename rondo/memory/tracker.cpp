@@ -393,12 +393,12 @@ std::string limit_text(Bytes wanted, MemoryLabel label, const MemoryMoment& mome
   const std::string when = moment.step == 0 && *moment.phase == '\0'
                                ? std::string()
                                : str(", step ", moment.step, *moment.phase == '\0' ? "" : ", ", moment.phase);
-  return str("out of the memory limit: ", to_string(wanted), " of ", to_string(label.category), " for ",
-             memory_unit_name(label.unit), when, " would come on top of ", to_string(Bytes{alive.total}),
+  return str("memory limit exceeded: ", to_string(wanted), " of ", to_string(label.category), " for ",
+             memory_unit_name(label.unit), when, " requested in addition to ", to_string(Bytes{alive.total}),
              ", the limit of this rank is ", to_string(limit),
-             ". Alive: ", categories.empty() ? "nothing" : list(std::move(categories), kMemoryCategories),
+             ". In use: ", categories.empty() ? "nothing" : list(std::move(categories), kMemoryCategories),
              ". Largest: ", units.empty() ? "nothing" : list(std::move(units), kUnitsNamed),
-             ". What helps here: ", remedy(static_cast<MemoryCategory>(largest)),
+             ". Possible remedies: ", remedy(static_cast<MemoryCategory>(largest)),
              "; or a higher limit (--memory-limit)");
 }
 

@@ -269,7 +269,7 @@ at::Tensor activate(const at::Tensor& input, const std::string& activation) {
 }
 
 ParallelRules encoder_rules(bool sequence) {
-  if (sequence) throw UsageError("bert has no form that divides the sequence; gpt has");
+  if (sequence) throw UsageError("bert cannot be divided along the sequence; gpt can");
   return {.rules = {{"bert.embeddings.word_embeddings", ParallelStyle::vocabulary},
                     {"bert.encoder.layer.*", ParallelStyle::heads}}};
 }

@@ -33,27 +33,26 @@ struct GptFamily {
     table.begin_group("Model");
     table.include(transformer_table());
     table.add("experts", &Options::experts,
-              "Experts in each block in place of its perceptron; 0 is none (docs/model_parallel.md)",
-              zero_or_more());
+              "Experts per block, in place of its MLP; 0: none (docs/model_parallel.md)", zero_or_more());
     const OptionNeed experts{"experts"};
     table
-        .add("experts-per-token", &Options::experts_per_token,
-             "Experts that a token goes to: 1 or 2; default 1", within(1, 2))
+        .add("experts-per-token", &Options::experts_per_token, "Experts per token, 1 or 2; default 1",
+             within(1, 2))
         .needs = experts;
     table
         .add("capacity-factor", &Options::capacity_factor,
-             "Tokens that an expert takes of a sample, in units of an even share; 0 is all; default 1.25",
+             "Capacity of an expert relative to an even share of tokens; 0: unlimited; default 1.25",
              zero_or_more())
         .needs = experts;
     table
         .add("balance-loss", &Options::balance_loss,
-             "Factor of the auxiliary loss that spreads tokens over experts; default 0.01", zero_or_more())
+             "Weight of the load-balancing loss of experts; default 0.01", zero_or_more())
         .needs = experts;
     table.without_flags({"experts-per-token", "capacity-factor", "balance-loss"});
     table.include(init_table());
     return {{"gpt", "byte-level causal transformer", table},
             {"gpt-25m", "a gpt of 25.5 million parameters, the benchmarks' model", table},
-            {"gpt-tiny", "a gpt that learns something in seconds on two slow cores", table}};
+            {"gpt-tiny", "a tiny gpt that learns within seconds on two cores", table}};
   }
   static nlohmann::json defaults(const std::string& name);
   static BuiltModel make(const ConfigReader& config);

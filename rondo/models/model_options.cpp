@@ -65,7 +65,7 @@ OptionsOf<ContextOption> context_table() {
   OptionsOf<ContextOption> table;
   table.begin_group("Model");
   table.add("seq-len", &ContextOption::context,
-            "Length of a sample: bytes of text (gpt), tokens (bert, default 128)", above_zero());
+            "Sequence length: bytes of text (gpt), tokens (bert, default 128)", above_zero());
   return table;
 }
 
@@ -80,8 +80,7 @@ OptionsOf<InitOption> init_table() {
   OptionsOf<InitOption> table;
   table.begin_group("Model");
   table.add("from-pretrained", &InitOption::init,
-            "Start from this Hugging Face folder (config.json, model.safetensors, of a bert vocab.txt or "
-            "tokenizer.json)",
+            "Start from this Hugging Face folder (config.json, model.safetensors; bert: also its vocabulary)",
             path_to_read());
   return table;
 }
@@ -91,7 +90,8 @@ OptionsOf<VocabularyOption> vocabulary_table() {
   table.begin_group("Model");
   table.add("vocabulary", &VocabularyOption::vocabulary,
             "vocab.txt or tokenizer.json; default that of --from-pretrained", path_to_read());
-  table.add("cased", &VocabularyOption::cased, "The vocabulary has capitals and accents").has_flag = false;
+  table.add("cased", &VocabularyOption::cased, "The vocabulary distinguishes capitals and accents").has_flag =
+      false;
   return table;
 }
 

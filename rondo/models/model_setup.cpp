@@ -125,7 +125,7 @@ ExampleBatch example_batch(const Model& model, std::int64_t samples) {
     const std::int64_t classes = reader.positive("classes");
     return {at::rand(shape), at::randint(classes, {samples}, at::kLong)};
   } catch (const nlohmann::json::exception&) {
-    throw UsageError(str("no data can be made up for model ", model.name, ": its settings (", config.dump(),
+    throw UsageError(str("cannot generate data for model ", model.name, ": its settings (", config.dump(),
                          ") have neither context and vocabulary (tokens) nor input_shape and classes; put "
                          "them into the model's settings (--model-config)"));
   }

@@ -137,12 +137,14 @@ class Recomputation final : public torch::autograd::Node {
 
   variable_list apply(variable_list&& gradients) override {
     if (at::GradMode::is_enabled()) {
-      throw UsageError(rondo::str("gradients of gradients were asked for, but ", name_of(unit_),
-                                  " has no second backward pass; switch its checkpointing off"));
+      throw UsageError(
+          rondo::str("create_graph was set, but ", name_of(unit_),
+                     " does not support gradients of gradients; disable its activation checkpointing"));
     }
     if (!memory_) {
-      throw UsageError(rondo::str("a second backward pass through ", name_of(unit_),
-                                  " after the first released what it kept; keep the graph in the first one"));
+      throw UsageError(rondo::str(
+          "a second backward pass through ", name_of(unit_),
+          " after the first one freed its saved tensors; call the first one with retain_graph = true"));
     }
     if (std::none_of(gradients.begin(), gradients.end(), [](const auto& g) { return g.defined(); })) {
       return variable_list(next_edges().size());
@@ -189,7 +191,7 @@ class Recomputation final : public torch::autograd::Node {
       for (const Edge& edge : outer_edges(outputs, source.function.get(), first_node)) {
         const auto known = next_edges().begin() + static_cast<std::ptrdiff_t>(inputs_);
         if (std::find(known, next_edges().end(), edge) == next_edges().end())
-          differs("a parameter that it did not use before");
+          differs("a parameter that the first forward did not use");
       }
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         if (!gradients[i].defined() || !is_differentiable(outputs[i])) continue;
@@ -203,8 +205,8 @@ class Recomputation final : public torch::autograd::Node {
 
   [[noreturn]] void differs(const char* what) const {
     throw UsageError(rondo::str(name_of(unit_),
-                                " did something else when it was computed again for backward: ", what,
-                                "; it must depend on nothing but its inputs and the random generators"));
+                                " did something else when its forward was recomputed for backward: ", what,
+                                "; its forward must depend on its inputs and the random generators only"));
   }
 
   variable_list inner_backward(const Edge& source, const edge_list& roots,

@@ -195,7 +195,7 @@ class JsonConfigReader : public nlohmann::json_sax<nlohmann::json> {
   }
   void enter() const {
     if (path_.size() + lists_.size() >= kDeepestConfig)
-      builder_.fail(line_, str("more than ", kDeepestConfig, " levels inside each other"));
+      builder_.fail(line_, str("more than ", kDeepestConfig, " nested levels"));
   }
 
   ConfigBuilder& builder_;
@@ -266,7 +266,7 @@ class TomlOptions {
     const toml::array* const list = node.as_array();
     if (list == nullptr)
       builder_.fail(line, node.is_table() ? "a list holds texts, numbers and booleans, no tables"
-                                          : "no option takes a date or a time; a text stands in quotes");
+                                          : "no option takes a date or a time; put a string in quotes");
     nlohmann::json items = nlohmann::json::array();
     for (const toml::node& item : *list)
       items.push_back(value_of(item, static_cast<int>(item.source().begin.line), depth + 1));
@@ -275,7 +275,7 @@ class TomlOptions {
 
   void check_depth(std::size_t depth, int line) const {
     if (depth > std::size_t{kDeepestConfig})
-      builder_.fail(line, str("more than ", kDeepestConfig, " levels inside each other"));
+      builder_.fail(line, str("more than ", kDeepestConfig, " nested levels"));
   }
 
   ConfigBuilder& builder_;

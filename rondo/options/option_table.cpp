@@ -241,7 +241,7 @@ void refuse_options_of_others(const std::vector<Declaration>& entries, const Dec
     const Option& option = *table.find(name);
     if (!table.differs_from_default(option, value)) continue;
     throw UsageError(str(option.shown_name(), " has no effect with --", flag, " ", shown, "; it is for --",
-                         flag, " ", list_with_or(takers), ": leave it out, or give that"));
+                         flag, " ", list_with_or(takers), ": leave it out, or use one of these"));
   }
 }
 

@@ -180,7 +180,7 @@ std::vector<std::string> faults_of(const Schedule& schedule) {
   }
   const Simulation run =
       simulate(schedule, std::vector<StageTimes>(schedule.rank_of_stage.size(), StageTimes{}));
-  for (const Action& action : run.stuck) faults.push_back(str(to_string(action), " waits for ever"));
+  for (const Action& action : run.stuck) faults.push_back(str(to_string(action), " waits forever"));
   return faults;
 }
 

@@ -59,7 +59,7 @@ std::string reason(const cost::StepModel& model, const PlanResult& answer, int u
     const double lost = nearest - answer.result.step_s;
     text += str(text.empty() ? "" : "; ", describe(slower->choice),
                 lost > kNoticeable_s ? str(" fits and costs ", milliseconds_text(lost), " more")
-                                     : std::string(" would do as well"));
+                                     : std::string(" is equally fast"));
   }
   return text.empty() ? "no other choice fits" : text;
 }
@@ -79,7 +79,7 @@ std::string what_needs_the_least(const cost::StepModel& model, const PlanResult&
 std::string what_binds(const cost::StepModel& model, const PlanResult& answer, std::uint64_t limit) {
   const double lost = answer.result.step_s - answer.result.compute_s;
   const double exposed = lost / std::max(answer.result.step_s, 1e-12);
-  if (exposed < 1e-3) return "compute: all communication is hidden, more memory would buy nothing";
+  if (exposed < 1e-3) return "compute: all communication is hidden, so more memory would not help";
   const double slack = static_cast<double>(limit - std::min(limit, answer.result.peak_bytes));
   std::string share = str("communication is exposed for ", milliseconds_text(answer.result.exposed_s));
   if (answer.result.slowed_s > 1e-6)

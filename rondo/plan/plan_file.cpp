@@ -146,8 +146,8 @@ simulate::Candidate plan_from_json(const cost::StepModel& model, const Json& jso
   const StepPlan file = parse_step_plan(json, what);
   if (!file.schedule)
     throw UsageError(str(what,
-                         ": says what units do, but not when blocks go out (the short form), which only "
-                         "training takes; `rondo plan --plan-out` writes the whole form"));
+                         ": lacks the schedule of blocks (short form), which only training accepts; `rondo "
+                         "plan --plan-out` writes the full form"));
   if (file.schedule->profile_hash != cost::profile_hash(model.profile)) {
     throw UsageError(str(what, ": was made for another profile (", file.model, ", hash ",
                          file.schedule->profile_hash, ") than this one (", model.profile.model, ", hash ",
@@ -155,7 +155,7 @@ simulate::Candidate plan_from_json(const cost::StepModel& model, const Json& jso
   }
   if (file.pipeline || file.ranks != model.options.ranks || file.mesh.find("tensor") != std::string::npos) {
     throw UsageError(str(what, ": is of ", file.ranks, " ranks",
-                         file.mesh.empty() ? "" : str(" on mesh ", file.mesh), ", and what is simulated has ",
+                         file.mesh.empty() ? "" : str(" on mesh ", file.mesh), ", but the simulation has ",
                          model.options.ranks,
                          " along data; `rondo simulate --mesh` says what such a step takes"));
   }

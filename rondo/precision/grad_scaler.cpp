@@ -37,8 +37,8 @@ void check_options(const GradScaler::Options& options) {
 at::Tensor values_of(const at::Tensor& parameter) {
   if (parameter.grad().scalar_type() == at::kHalf) {
     throw UsageError(
-        "GradScaler: float16 gradients cannot be unscaled, what the scale has saved would vanish again; keep "
-        "float32 master weights (opt level O2), or train float32 weights under autocast (O1)");
+        "GradScaler: float16 gradients cannot be unscaled without underflow; keep float32 master weights "
+        "(opt level O2), or train float32 weights under autocast (O1)");
   }
   return gradient_values(parameter);
 }
@@ -117,7 +117,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!any) {
     states_.erase(&optimizer);
     throw UsageError(
-        "GradScaler: no parameter of this optimizer has a gradient, on no rank; was the backward pass of "
+        "GradScaler: no parameter of this optimizer has a gradient on any rank; was the backward pass of "
         "scale(loss) run, and is the optimizer made of the model's parameters?");
   }
   state.found_inf = found;
@@ -157,8 +157,7 @@ void GradScaler::update(std::optional<double> new_scale) {
   } else {
     const bool checked = std::any_of(states_.begin(), states_.end(),
                                      [](const auto& entry) { return entry.second.stage != Stage::ready; });
-    if (!checked)
-      throw UsageError("GradScaler::update() before any step(): gradients have not been looked at");
+    if (!checked) throw UsageError("GradScaler::update() before any step(): gradients have not been checked");
     const bool found =
         std::any_of(states_.begin(), states_.end(), [](const auto& entry) { return entry.second.found_inf; });
     at::_amp_update_scale_(scale_, growth_tracker_, float_scalar(found ? 1.0 : 0.0, scale_.device()),

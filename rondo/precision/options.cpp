@@ -83,13 +83,13 @@ std::vector<std::string> opt_level_names() { return {std::begin(kLevels), std::e
 
 PrecisionSettings resolve(const PrecisionOptions& options) {
   if (!is_half_width(options.dtype)) {
-    throw UsageError(str("mixed precision is with float16 or bfloat16, not with ",
-                         c10::toString(options.dtype), "; for float32 use opt level O0"));
+    throw UsageError(str("mixed precision needs float16 or bfloat16, not ", c10::toString(options.dtype),
+                         "; for float32 use opt level O0"));
   }
   if (options.level == OptLevel::O1) reject_weight_options(options);
   if (options.patch_functions == true && options.level != OptLevel::O1) {
     throw UsageError(
-        str("patch_functions is what opt level O1 is; ", name_of(options.level), " casts the model instead"));
+        str("patch_functions belongs to opt level O1; ", name_of(options.level), " casts the model instead"));
   }
   const bool casts = options.level == OptLevel::O2 || options.level == OptLevel::O3;
   PrecisionSettings settings;

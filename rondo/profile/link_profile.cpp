@@ -195,7 +195,8 @@ cost::Link profile_link(const Context& context, const LinkProfileOptions& option
                         const std::function<void()>& pass) {
   if (context.world_size() < 2) {
     throw UsageError(
-        "a link connects ranks: give --nproc-per-node 2 or more, or start rondo profile under a launcher");
+        "measuring the link needs several ranks: give --nproc-per-node 2 or more, or start rondo profile "
+        "under a launcher");
   }
   Road road(context, options.in_flight_limit);
   cost::Link link;

@@ -76,7 +76,7 @@ void Cluster::meet(std::size_t server, const control::JobSecret& secret) {
   const auto signature = reader.number<std::uint64_t>("signature");
   reader.end();
   if (signature != signature_of(theirs))
-    throw MismatchError(str(whom, " has other variables than those that ", who, " wants of it"), {});
+    throw MismatchError(str(whom, " has other variables than ", who, " expects"), {});
   if (made.local) {
     made.link = std::make_unique<LocalLink>(ServerMemory::open(memory_of(process, descriptor)),
                                             options_.worker, who, whom);
@@ -112,10 +112,9 @@ void Cluster::wait_until_open() {
     for (const auto& server : servers_) was_open_ = was_open_ && server->link->is_open();
     if (was_open_) return;
     if (limit.passed()) {
-      throw TimeoutError(
-          str("worker ", options_.worker,
-              " waited in vain for the chief (worker 0), which gives the servers their values"),
-          {0});
+      throw TimeoutError(str("worker ", options_.worker,
+                             " timed out waiting for the chief (worker 0), which initialises the servers"),
+                         {0});
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }

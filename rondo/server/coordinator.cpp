@@ -62,7 +62,7 @@ std::string RemoteValue::fetch(const Deadline& deadline) const {
   if (deadline.is_never()) {
     state_->changed.wait(lock, ready);
   } else if (!state_->changed.wait_until(lock, deadline.at(), ready)) {
-    throw TimeoutError("a scheduled function has not ended in time", {});
+    throw TimeoutError("a scheduled function did not finish in time", {});
   }
   if (state_->error) std::rethrow_exception(state_->error);
   return state_->value;
@@ -132,7 +132,7 @@ struct Coordinator::State {
 void Coordinator::State::lose(std::uint32_t number, Worker& worker) {
   ++lost;
   log::warning("worker ", number, " of the coordinator is lost",
-               worker.call ? "; its function goes to another" : "");
+               worker.call ? "; its function is rescheduled" : "");
   if (worker.call) queue.push_front(std::move(*worker.call));
   worker.call.reset();
 }
@@ -171,7 +171,7 @@ void Coordinator::State::look_for_losses() {
   }
   if (!idle() && !error && options.workers_have_ended && options.workers_have_ended()) {
     fail(std::make_exception_ptr(
-        Error("no worker is left to call what was scheduled: all have ended; their own messages say why")));
+        Error("no worker is left for the scheduled functions: all have ended; their own messages say why")));
     changed.notify_all();
   }
 }
@@ -180,7 +180,7 @@ void Coordinator::State::look_for_losses() {
 std::string Coordinator::State::answer(const control::Request& request) {
   control::MessageReader reader(request.body, "a worker");
   if (reader.number<std::uint32_t>("protocol") != kCoordinatorProtocol)
-    throw DataError("a message that is none of a coordinator's worker");
+    throw DataError("a message that is not from a coordinator's worker");
   const auto number = reader.number<std::uint32_t>("worker", 0, 1'000'000);
   const std::string incarnation(reader.text("incarnation", 64));
   const auto process = reader.number<std::int64_t>("process");
@@ -340,8 +340,7 @@ void work_for_coordinator(const std::string& address, const std::string& secret,
     failed = false;
     try {
       const auto function = functions.find(name);
-      if (function == functions.end())
-        throw UsageError(str("this worker has no function of the name ", name));
+      if (function == functions.end()) throw UsageError(str("this worker has no function named ", name));
       result = function->second(arguments);
     } catch (const std::exception& error) {
       failed = true;

@@ -53,7 +53,7 @@ void LocalLink::give_up(const std::string& what) const {
     slow.push_back(str("worker ", w, ": ", phases[static_cast<std::size_t>(worker.phase)], ", ", worker.clock,
                        " steps"));
   }
-  throw TimeoutError(str(who_, " waited in vain for ", whom_, " ", what, "; ", figures.queued,
+  throw TimeoutError(str(who_, " timed out waiting for ", whom_, " ", what, "; ", figures.queued,
                          " pushes are in its queues; ", join(slow, "; ")),
                      {});
 }
@@ -301,7 +301,7 @@ void LocalLink::hold(const Deadline& deadline) {
     ring();
     if (deadline.passed()) {
       release();
-      give_up("to stand still for a checkpoint");
+      give_up("to pause for a checkpoint");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

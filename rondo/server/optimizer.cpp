@@ -130,7 +130,7 @@ void check(const OptimizerSpec& spec, bool of_rows, const std::string& from) {
   within("initial accumulator", spec.initial_accumulator, kAny);
   if (of_rows && spec.weight_decay != 0) {
     throw UsageError(str(from, ": weight decay ", spec.weight_decay,
-                         " cannot be with sparse gradients: it would change rows that no gradient names"));
+                         " is not supported with sparse gradients: it would change rows without a gradient"));
   }
 }
 

@@ -31,7 +31,7 @@ Partitioner Partitioner::parse(const std::string& text, const std::string& what)
   if ((words.size() == 2 || words.size() == 3) && (words[0] == "min-size" || words[0] == "max-size")) {
     result.kind = words[0] == "min-size" ? Kind::min_size : Kind::max_size;
     result.bytes = parse_bytes(words[1], given).count;
-    if (result.bytes == 0) throw UsageError(str(given, ": shards of 0 bytes cannot be"));
+    if (result.bytes == 0) throw UsageError(str(given, ": shards need more than 0 bytes"));
     result.shards = words.size() == 3 ? shard_count(words[2], given) : 0;
     return result;
   }

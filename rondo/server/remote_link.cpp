@@ -384,7 +384,7 @@ void serve_remote(LocalLink& link, control::MessageReader& reader, const Request
     }
     default:
       throw DataError(
-          str("operation ", static_cast<std::uint32_t>(head.operation), " is none of a worker's"));
+          str("operation ", static_cast<std::uint32_t>(head.operation), " is not one of a worker's"));
   }
 }
 

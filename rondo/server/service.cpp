@@ -107,7 +107,7 @@ void Service::State::open_memory() {
   close(file);
   if (!memory) return;
   begin();
-  log::info(name, " goes on with the variables of the one before it");
+  log::info(name, " resumes with the variables of its predecessor");
 }
 
 void Service::State::create(const std::vector<VariableSpec>& variables, const ServerOptions& server_options) {
@@ -120,7 +120,8 @@ void Service::State::create(const std::vector<VariableSpec>& variables, const Se
     if (file < 0 || ftruncate(file, 0) != 0 || ftruncate(file, static_cast<off_t>(size.count)) != 0) {
       const std::string why = errno_text(errno);
       if (file >= 0) close(file);
-      throw Error(str(name, " cannot have ", to_string(size), " of memory in ", options.memory, ": ", why));
+      throw Error(
+          str(name, " cannot allocate ", to_string(size), " of memory in ", options.memory, ": ", why));
     }
     mapped = std::make_shared<SharedMemory>(SharedMemory::adopt(file));
     close(file);
@@ -195,7 +196,7 @@ void Service::State::hello(control::MessageReader& reader, const RequestHead& he
   }
   WorkerState& worker = memory->worker(head.worker);
   if (!was_there && phase == WorkerPhase::lost && worker.phase_before.load() == kAbsent) {
-    log::warning(name, ": ", who, " has come after all");
+    log::warning(name, ": ", who, " has joined late");
   } else if (was_there || phase == WorkerPhase::lost) {
     ++worker.returns;
     log::warning(name, ": ", who, " is back, after ", worker.clock.load(), " steps");
@@ -219,7 +220,7 @@ void Service::State::serve(control::MessageReader& reader, const RequestHead& he
   if (head.operation == Operation::hello) return hello(reader, head, reply);
   if (!memory || head.worker >= memory->workers())
     throw UsageError(
-        str(name, " has no variables for worker ", head.worker, " yet; it must say hello first"));
+        str(name, " has no variables for worker ", head.worker, " yet; the worker must register first"));
   Peer& peer = peers[head.worker];
   if (memory->phase(head.worker) == WorkerPhase::lost && memory->worker(head.worker).process.load() == 0)
     take_back(head.worker);
@@ -341,7 +342,7 @@ void Service::State::take_back(std::size_t worker) {
   state.lost_steps -= steps;
   state.begun += steps;
   state.phase.store(state.phase_before.load());
-  log::warning(name, ": ", name_of(worker), " is heard again, after ", state.clock.load(), " steps");
+  log::warning(name, ": ", name_of(worker), " responds again, after ", state.clock.load(), " steps");
 }
 
 void Service::State::look_for_losses() {
@@ -354,7 +355,7 @@ void Service::State::look_for_losses() {
     const bool silent = peer.watch == nullptr && Clock::now() - peer.heard > options.silence;
     if (!ended && !silent) continue;
     lose(worker);
-    log::warning(name, ": ", name_of(worker), ended ? "'s process has ended" : " says nothing any more",
+    log::warning(name, ": ", name_of(worker), ended ? "'s process has ended" : " no longer responds",
                  " after ", memory->worker(worker).clock.load(), " steps; ",
                  memory->worker(worker).lost_steps.load(), " of its steps are lost, the others go on");
   }
@@ -367,7 +368,7 @@ void Service::State::look_for_absent(std::size_t worker) {
   if (!ended && !absence.passed()) return;
   lose(worker);
   log::warning(name, ": worker ", worker,
-               ended ? " has ended before it came" : str(" has not come within ", to_string(options.absence)),
+               ended ? " ended before it joined" : str(" did not join within ", to_string(options.absence)),
                "; the others go on");
 }
 

@@ -140,7 +140,8 @@ bool Updater::is_acceptable(std::size_t worker, const Entry& entry) {
   if (!acceptable && memory_.worker(worker).refused.load() == 0) {
     log::warning("worker ", worker, ": the gradient of variable ", entry.variable, " in its step ",
                  entry.step + 1,
-                 " has NaN, infinity or a row that is not there; it is not applied, here and from now on");
+                 " has NaN, infinity or a row that does not exist; such gradients are not applied, and later "
+                 "ones are not reported");
   }
   return acceptable;
 }

@@ -10,7 +10,7 @@ Declaration one_device_declaration() {
 
 Declaration default_declaration() {
   return {.name = "default",
-          .summary = "no operation of a strategy does anything, as outside of every scope",
+          .summary = "the strategy outside of every scope, whose operations have no effect",
           .on_several_processes = "use ddp"};
 }
 

@@ -73,7 +73,7 @@ ShardDirectory::ShardDirectory(std::vector<Shard> held, Group group)
     }
     ++from;
   }
-  if (!faults.empty()) throw UsageError(str("shards that cannot be: ", join(faults, "; ")));
+  if (!faults.empty()) throw UsageError(str("invalid shards: ", join(faults, "; ")));
   for (auto& [name, entries] : entries_) {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry& a, const Entry& b) { return a.address.replica < b.address.replica; });
@@ -186,7 +186,7 @@ std::vector<std::string> ShardDirectory::fetch(std::span<Shard> wanted, bool exa
     ++rank;
   }
   for (const std::string& name : names_) {
-    if (exact && !names.contains(name)) transfers.missing.push_back(str("nobody wants '", name, "'"));
+    if (exact && !names.contains(name)) transfers.missing.push_back(str("no rank wants '", name, "'"));
   }
   // Reports equal faults of several ranks once.
   std::vector<std::string> missing;

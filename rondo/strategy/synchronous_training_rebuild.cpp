@@ -156,9 +156,8 @@ void SynchronousTraining::take_state(std::vector<Shard> model, std::vector<Shard
                                      const nlohmann::json& description) {
   const Group& world = strategy_->context().world();
   const std::string what =
-      steps_ < 0
-          ? std::string("no rank's state is of use, since a failure has ended operations that it comes from;")
-          : str("the state after ", steps_, " steps of those who are left");
+      steps_ < 0 ? std::string("no rank has a usable state, because a failure ended its operations;")
+                 : str("the state after ", steps_, " steps of the remaining ranks");
   std::vector<Shard> wanted = local_state(*prepared_, nullptr, precision_.master_weights()).model;
   const std::vector<std::string> missing = ShardDirectory(std::move(model), world).fetch(wanted);
   for (const at::Tensor& own : own_parameters(*prepared_, precision_.master_weights()))

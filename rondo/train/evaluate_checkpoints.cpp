@@ -69,13 +69,14 @@ class TrainingWatch {
     if (workers_.all()) return true;
     if (!deadline_.passed()) {
       if (newest && !std::exchange(told_, true)) {
-        log::warning("nobody trains in ", run_.string(), " now; its newest checkpoint, of step ",
-                     newest->step, ", is evaluated, and for ", to_string(patience_), " a training may begin");
+        log::warning("no training is running in ", run_.string(), "; its newest checkpoint, of step ",
+                     newest->step, ", is evaluated; waiting for ", to_string(patience_),
+                     " for a training to start");
       }
       return false;
     }
     if (newest) return true;
-    throw TimeoutError(str("the evaluator waited in vain for a training in ", run_.string()), {});
+    throw TimeoutError(str("the evaluator timed out waiting for a training in ", run_.string()), {});
   }
 
  private:

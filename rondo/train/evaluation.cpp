@@ -24,7 +24,7 @@ class FixedBatches {
   FixedBatches(const Dataset& data, std::int64_t batch_size, std::int64_t most = 0)
       : data_(data), batch_size_(batch_size) {
     if (batch_size < 1) throw UsageError(str("a batch of ", batch_size, " samples cannot be evaluated"));
-    if (most < 0) throw UsageError(str("an evaluation of ", most, " batches cannot be"));
+    if (most < 0) throw UsageError(str("cannot evaluate ", most, " batches: expected 0 or more"));
     count_ = (data_.size() + batch_size_ - 1) / batch_size_;
     if (most > 0) count_ = std::min(count_, most);
   }

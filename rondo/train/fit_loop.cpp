@@ -324,11 +324,10 @@ void FitLoop::warn_no_steps_left() const {
                  ", before the first step of this call");
     return;
   }
-  log::warning(
-      "nothing is left to train: the training has reached its end with step ", step, ", ",
-      state_.position.epoch,
-      " epochs of the data. Numbers of epochs and steps count from the beginning of the training; ask "
-      "for more to go on");
+  log::warning("nothing is left to train: the training has reached its end with step ", step, ", ",
+               state_.position.epoch,
+               " epochs of the data. Numbers of epochs and steps count from the beginning of the training; "
+               "request more to continue");
 }
 
 bool FitLoop::callbacks_want_to_stop() {
@@ -427,7 +426,7 @@ void FitLoop::finish_step(const StepResult& step) {
   record.gradient_norm = step.gradient_norm;
   record.figures = take_figures(counting_);
   if (step.skipped && trainer_.strategy().context().rank() == 0) {
-    log::warning("step ", record.step, ": a gradient is infinite or NaN; the weights stay, loss scale ",
+    log::warning("step ", record.step, ": a gradient is infinite or NaN; the step is skipped, loss scale ",
                  *step.loss_scale, " -> ", *state_.training->precision().loss_scale());
   }
   if (!step.skipped && !std::isfinite(record.loss) && std::isfinite(result_.loss.value_or(0))) {

@@ -123,7 +123,7 @@ void MemoryCheckpointSaver::save(std::int64_t step, ShardedState state, const Na
       failure_ = error.what();
       if (context_.rank() == 0)
         log::warning("the memory checkpoint of step ", checkpoint->step, " could not be written: ", failure_,
-                     "; training goes on, and what was there before stands");
+                     "; training continues, and the previous memory checkpoint is kept");
     }
     checkpoint->writer.reset();
   });

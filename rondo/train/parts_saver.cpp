@@ -101,7 +101,7 @@ class PartsSaver::Writing {
         failure_ = error.what();
         if (rank_ == 0)
           log::warning("the checkpoint of step ", request_.step, " could not be written: ", failure_,
-                       "; training goes on, and the older checkpoints stand");
+                       "; training continues, and older checkpoints are kept");
       }
       part_written_ = true;
     });

@@ -190,7 +190,7 @@ OwnPosition load(const std::filesystem::path& checkpoint, const DdpTraining& tra
     restore_random_state(context, state, device_of_model(training.model));
     const std::string lost = restore_communication(training.ddp, state.communication_states);
     if (!state.communication_states.empty() && !lost.empty() && context.rank() == 0)
-      log::warning(checkpoint.string(), ": the saved state of communication ", lost, "; it begins anew");
+      log::warning(checkpoint.string(), ": the saved state of communication ", lost, "; it is reset");
   });
   return position;
 }

@@ -88,7 +88,7 @@ std::string restore_engine(const Context& context, const std::vector<Communicati
         restore_engine_memory(context.world(), engines.size() == ranks ? engines[own] : CommunicationState());
   }
   if (incompatibility.empty()) return {};
-  return str("the engine's codec (error feedback) begins anew: its saved memory ", incompatibility);
+  return str("the error feedback of the engine's codec is reset: its saved state ", incompatibility);
 }
 
 // Returns the names under which callbacks' states are saved; callbacks with the same name are numbered in
@@ -544,7 +544,7 @@ void Trainer::rebuild(const Context& context) {
                             .callbacks = states_of_callbacks(*state_)};
   // As in a checkpoint: numbers that JSON lacks become null.
   const nlohmann::json told = broadcast_object(to_json(mine).dump(), context.world(), source);
-  const std::string what = str("what rank ", source, " said of the training");
+  const std::string what = str("the training state of rank ", source);
   state_->failures.agree(context);
   TrainingValues values = parse_training_values(parse_json_strict(told.get<std::string>(), what), what);
   state_->position = values.position;

@@ -57,7 +57,7 @@ class ValuesReader {
  private:
   std::int64_t count(const json& value, const char* key) const {
     const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= kMostSteps;
-    if (!fits) fail(key, value, "a whole number from 0 on");
+    if (!fits) fail(key, value, "a whole number of at least 0");
     return value.get<std::int64_t>();
   }
 

@@ -75,7 +75,7 @@ class Context:
         try:
             self.cards = int(self.runner.run([self.python, "-c", "import torch; print(torch.cuda.device_count())"], 60))
         except (Failed, ValueError) as failure:
-            self.no_device = f"PyTorch cannot say whether there is a card: {failure}"
+            self.no_device = f"PyTorch cannot detect a GPU: {failure}"
         without_card = "sim" if (self.programs.parent / "lib" / "rondo_sim.so").exists() else "cpu"
         self.device = "cuda" if self.cards > 0 else without_card
         self.no_device = self.no_device or "PyTorch sees no CUDA device"
@@ -115,14 +115,14 @@ def parse_arguments():
     parser.add_argument("--only", action="append", choices=list(PARTS), metavar="PART",
                         help=f"run this part; may be repeated. Parts: {', '.join(PARTS)}")
     parser.add_argument("--match", action="append", metavar="TEXT",
-                        help="run only checks with TEXT in their name, of those that compare or time trainings; may be repeated")
-    parser.add_argument("--json", metavar="FILE", help="write what was found to this file")
-    parser.add_argument("--device", default="auto", help="auto (default: cuda where there is a card, else sim), cuda, sim, sim:0 (all ranks on one device) or cpu")
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="most seconds of all parts together (default 300, with --complete 7200)")
+                        help="of the checks that compare or time trainings, run those with TEXT in their name; may be repeated")
+    parser.add_argument("--json", metavar="FILE", help="write the results as JSON to this file")
+    parser.add_argument("--device", default="auto", help="auto (default: cuda if there is a GPU, else sim), cuda, sim, sim:0 (all ranks on one device) or cpu")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="time limit of all parts together, in seconds (default 300, with --complete 7200)")
     parser.add_argument("--complete", action="store_true",
-                        help="leave out no check for lack of time: parts have no limits of their own, and a check without time is WRONG")
-    parser.add_argument("--scratch", type=pathlib.Path, metavar="DIR", help="where run directories go, up to 5 GB (default: $TMPDIR)")
-    parser.add_argument("--programs", type=pathlib.Path, default=HERE.parent / "bin", metavar="DIR", help="where rondo's programs lie")
+                        help="skip no check for lack of time: parts have no time limit, and a check that runs out of time is WRONG")
+    parser.add_argument("--scratch", type=pathlib.Path, metavar="DIR", help="folder for run directories, up to 5 GB (default: $TMPDIR)")
+    parser.add_argument("--programs", type=pathlib.Path, default=HERE.parent / "bin", metavar="DIR", help="folder of rondo's programs")
     parser.add_argument("--peers", type=pathlib.Path, default=HERE.parent / "peers", metavar="DIR", help="where gpu_step.py lies")
     parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch (default: this one)")
     arguments = parser.parse_args()

@@ -79,7 +79,7 @@ def loading(context):
     if context.is_card:
         check("cuda", True)
     elif pathlib.Path("/dev/nvidiactl").exists():
-        context.report.add(Check("loading", "--device auto", SKIPPED, "there is a driver, and another device was asked for"))
+        context.report.add(Check("loading", "--device auto", SKIPPED, "there is a driver, and another device was requested"))
     else:
         check("auto", False)
         check_module()

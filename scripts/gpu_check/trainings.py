@@ -27,7 +27,7 @@ def last_words(errors):
     lines = list(dict.fromkeys(line for line in lines if line and not NO_CAUSE.search(line)))
     named = [line for line in lines if NAMED_ERROR.search(line)]
     words = [named[0], *named[1:][-1:]] if named else lines[-2:]
-    return " | ".join(words)[:600] or "no words on standard error"
+    return " | ".join(words)[:600] or "no output on standard error"
 
 
 class Runner:

@@ -221,7 +221,7 @@ TEST(Native, AsynchronousWorksCompleteInAnyOrderOfWaiting) {
   });
 }
 
-TEST(Native, LargeCpuTensorsAreRegisteredAndSmallOnesOnDemand) {
+TEST(Native, RegistersLargeCpuTensorsAndOthersOnDemand) {
   run_ranks(2, "native", [](Context& context) {
     const at::Tensor large = at::empty({1 << 20});
     EXPECT_TRUE(is_registered(large));
@@ -267,7 +267,7 @@ TEST(Native, AveragesWholeNumbersTowardsZero) {
   });
 }
 
-TEST(Native, AllReduceTakesSparseTensorsAndNoneThatOverlapsItself) {
+TEST(Native, AllReduceTakesSparseTensorsWithoutOverlap) {
   run_ranks(2, "native", [](Context& context) {
     at::Tensor sparse = at::eye(3).to_sparse();
     all_reduce(sparse, context.world());
@@ -295,7 +295,7 @@ TEST(Native, MismatchedTensorsAreAnErrorOnEveryRank) {
 }
 
 // Behaviour that rondo's own engines have in common, on one host and between two.
-class OwnEngines : public ::testing::TestWithParam<const char*> {
+class CustomEngines : public ::testing::TestWithParam<const char*> {
  protected:
   static void run(const std::function<void(Context&)>& body, Duration timeout = std::chrono::minutes(5)) {
     const bool one_host = std::string_view(GetParam()) == "native";
@@ -304,11 +304,11 @@ class OwnEngines : public ::testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    OneAndTwoHosts, OwnEngines,
+    OneAndTwoHosts, CustomEngines,
     ::testing::ValuesIn(have_gloo() ? std::vector<const char*>{"native", "hierarchical(native, gloo)"}
                                     : std::vector<const char*>{"native"}));
 
-TEST_P(OwnEngines, TakeLazilyConjugatedAndNegatedTensors) {
+TEST_P(CustomEngines, TakeLazilyConjugatedAndNegatedTensors) {
   run([](Context& context) {
     const Group& world = context.world();
     const bool first = context.rank() == 0;
@@ -346,7 +346,7 @@ TEST_P(OwnEngines, TakeLazilyConjugatedAndNegatedTensors) {
   });
 }
 
-TEST_P(OwnEngines, WaitForEver) {
+TEST_P(CustomEngines, WaitForever) {
   constexpr auto kForEver = std::chrono::milliseconds::max();
   const auto all_reduced = [](Context& context, std::chrono::milliseconds of_call,
                               std::chrono::milliseconds of_wait) {
@@ -387,7 +387,7 @@ TEST(Native, MonitoredBarriersLeaveTheStoreAsItWas) {
   });
 }
 
-TEST(Native, AMonitoredBarrierThatFailedLeavesTheNextOnesRight) {
+TEST(Native, FailedMonitoredBarrierLeavesLaterOnesIntact) {
   std::promise<void> failed;
   run_ranks(2, "native", [&](Context& context) {
     const auto backend = context.world().backend();
@@ -448,7 +448,7 @@ TEST(Context, KnowsItsRoleEpochAndMesh) {
   });
 }
 
-TEST(Context, HasAGroupForEachDimensionOfAMesh) {
+TEST(Context, HasOneGroupPerMeshDimension) {
   run_ranks(4, "native", [](Context& context) {
     EXPECT_THROW(context.mesh({{"pipeline", 3}}), UsageError);
     const Context meshed = context.mesh({{"data", 2}, {"pipeline", 2}});

@@ -121,7 +121,7 @@ TEST(BoundedStore, AnswersAsTheStoreDoes) {
   other.join();
 }
 
-TEST(BoundedStore, AWaitIsOverWhenTheKeySaysSo) {
+TEST(BoundedStore, WaitEndsWhenTheOverKeyIsSet) {
   const auto inner = c10::make_intrusive<c10d::HashStore>();
   BoundedStore store(inner, {.keeper = "rank 0",
                              .timeout = std::chrono::minutes(2),
@@ -172,7 +172,7 @@ TEST(BoundedStore, IsNoLaunchersNotice) {
   }
 }
 
-TEST(FailureRecord, DoesNotWaitForAStoreThatDoesNotAnswer) {
+TEST(FailureRecord, DoesNotWaitForSilentStore) {
   const auto stopped = c10::make_intrusive<StoppedStore>();
   FailureRecord record(stopped, stopped, {}, kTimeout);
   const auto error = std::make_exception_ptr(PeerLostError("rank 3 is gone", {3}));

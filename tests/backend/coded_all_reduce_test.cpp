@@ -33,7 +33,7 @@ bool same_on_all_ranks(const at::Tensor& tensor, const Group& group) {
 }
 
 // Every engine, codec, count and operation, on 1 to 5 ranks.
-TEST(CodedAllReduce, EveryRankGetsTheSameSumWithinTheBound) {
+TEST(CodedAllReduce, RanksGetSameSumWithinTheBound) {
   for (const char* engine : {"native", "gloo"}) {
     for (const int ranks : {1, 2, 3, 5}) {
       run_ranks(ranks, engine, [&](Context& context) {

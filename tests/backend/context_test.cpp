@@ -22,7 +22,7 @@ InitOptions rank_of_two(int rank, const c10::intrusive_ptr<c10d::Store>& store) 
       .backend = "native", .rank = rank, .world_size = 2, .store = store, .timeout = std::chrono::minutes(2)};
 }
 
-TEST(Context, ASecondCallOfInitInAnEpochIsAnErrorAtOnce) {
+TEST(Context, SecondInitInAnEpochIsAnError) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   tests::run_rank_threads(2, [&](int rank) {
     InitOptions options = rank_of_two(rank, store);
@@ -49,7 +49,7 @@ TEST(Context, InitMayBeCalledAgainAfterItFailed) {
 }
 
 // Rank 0 has reached the store, and is stopped before it publishes the value for all.
-TEST(Context, AWaitForTheWordOfRank0NamesIt) {
+TEST(Context, WaitForRank0NamesIt) {
   StoreFromC10d store(c10::make_intrusive<c10d::HashStore>());
   try {
     agree_on_deterministic(false, 1, 2, store, std::chrono::milliseconds(50));
@@ -80,7 +80,7 @@ TEST(Context, GlooNamesTheMembersThatDidNotCome) {
 }
 
 // Rank 2 leaves; rank 1, which needs it, fails; rank 0 needs rank 1 in a group without rank 2.
-TEST(Context, AFailureInAnotherGroupIsNamedAsTheCause) {
+TEST(Context, NamesFailureInAnotherGroupAsCause) {
   testing::run_ranks(3, "native", [](Context& context) {
     const Group first = context.new_group({0, 1});
     const Group second = context.new_group({1, 2});

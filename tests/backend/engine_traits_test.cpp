@@ -53,7 +53,7 @@ TEST(EngineTraits, OwnEnginesAnswerForEachCommunicator) {
             std::chrono::seconds(60), {0, 1});
 }
 
-TEST(EngineTraits, OthersAreWhatTheirRegistrationSaysOrTheDefault) {
+TEST(EngineTraits, OtherEnginesHaveRegisteredOrDefaultTraits) {
   EXPECT_EQ(kNcclTraits.control_device(), at::kCUDA);
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   EXPECT_EQ(make_communicator("gloo", alone()).traits, EngineTraits{});
@@ -69,7 +69,7 @@ TEST(EngineTraits, OthersAreWhatTheirRegistrationSaysOrTheDefault) {
 }
 
 // Engines that add in the order of ranks are not wrapped; others only transfer the values to be added.
-TEST(EngineTraits, ADeterministicJobAsksWhetherAnEngineIsDeterministic) {
+TEST(EngineTraits, DeterministicJobChecksTheEngine) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   const BackendFactory gloo = [](const BackendRequest& request) {
     BackendRequest plain = request;
@@ -152,7 +152,7 @@ void expect_rows_to_arrive(const Group& group) {
   EXPECT_TRUE(at::equal(output, at::cat(expected))) << "rank " << rank;
 }
 
-TEST(EngineTraits, WhetherAnEngineHasAllToAllIsFoundOut) {
+TEST(EngineTraits, DetectsSupportOfAllToAll) {
   register_backend("reducing", [](const BackendRequest& request) {
     return c10::make_intrusive<ReducingEngine>(make_backend("native", request));
   });
@@ -170,7 +170,7 @@ TEST(EngineTraits, WhetherAnEngineHasAllToAllIsFoundOut) {
             std::chrono::seconds(60), {0, 0, 1});
 }
 
-TEST(EngineTraits, AllToAllOfRowsThatDoNotAddUpIsRefused) {
+TEST(EngineTraits, RefusesAllToAllWithWrongRowSums) {
   run_ranks(2, "native", [](Context& context) {
     at::Tensor output = at::empty({3, 2});
     EXPECT_THROW(all_to_all_single(output, at::ones({4, 2}), {1, 2}, {1, 2}, context.world()), UsageError);

@@ -75,7 +75,7 @@ TEST(Hierarchical, RanksThatDisagreeAreToldOnBothHosts) {
 }
 
 // No rank of the other host has the local rank of rank 1, which communicates with rank 2.
-TEST(Hierarchical, ARankWhoseLocalRankAHostLacksIsComparedToo) {
+TEST(Hierarchical, ComparesRanksWithoutCounterpartOnOtherHosts) {
   const std::vector<std::pair<std::string, std::function<void(at::Tensor&, const Group&)>>> collectives = {
       {"all_reduce", [](at::Tensor& tensor, const Group& world) { all_reduce(tensor, world); }},
       {"reduce_scatter", [](at::Tensor& tensor, const Group& world) { reduce_scatter(tensor, world); }},

@@ -38,7 +38,7 @@ TEST(HostMap, NumbersHostsByTheirLowestRank) {
   EXPECT_EQ(map.counterpart(0, 2), 0);
 }
 
-TEST(HostMap, RanksDealWithTheirCounterpartsAndWithThoseWhoseTheyAre) {
+TEST(HostMap, RanksExchangeWithTheirCounterparts) {
   const std::vector<std::string> hosts = {"a", "a", "a", "a", "b", "b", "c", "c", "c"};
   const int ranks = static_cast<int>(hosts.size());
   const std::map<int, std::vector<int>> expected = {{1, {5, 7}}, {3, {5, 6}}, {4, {0, 2, 6, 8}}};

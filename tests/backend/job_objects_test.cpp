@@ -8,7 +8,7 @@
 namespace rondo::job_objects_test {
 namespace {
 
-TEST(JobObjects, HasOneOfEachTypeWhileItIsUsed) {
+TEST(JobObjects, SharesOneObjectPerTypeWhileUsed) {
   JobObjects objects;
   EXPECT_EQ(objects.find<int>(), nullptr);
   auto number = std::make_shared<int>(3);

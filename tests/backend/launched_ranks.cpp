@@ -220,7 +220,7 @@ TEST(LaunchedContexts, GroupsOfTheSameNameMeetApart) {
 
 struct WentOn {};
 
-TEST_F(LaunchedRanks, AStoppedRankIsNamedByAllAtTheDeadline) {
+TEST_F(LaunchedRanks, AllRanksNameStoppedRankAtDeadline) {
   ASSERT_EQ(world().size(), collective::kFaultWorld);
   const int rank = world().rank();
   int number = 0;

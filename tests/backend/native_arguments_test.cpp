@@ -118,7 +118,7 @@ TEST(NativeAllToAll, OfAnySizesStartsBeforeItsPeersCome) {
   });
 }
 
-TEST(NativeAllToAll, SizesThatDifferAreTheErrorOfItsWorkOnEveryRank) {
+TEST(NativeAllToAll, SizeMismatchFailsTheWorkOnEveryRank) {
   run_ranks(2, "native", [](Context& context) {
     at::Tensor sent = at::ones({4});
     at::Tensor received = at::ones({context.rank() == 0 ? 4 : 5});

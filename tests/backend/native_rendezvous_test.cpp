@@ -40,7 +40,7 @@ class NotedStore final : public Store {
 };
 
 // As if rank 0 kept the store, and ended after its last call.
-TEST(NativeRendezvous, NobodyNeedsTheStoreOnceTheFirstRankIsThrough) {
+TEST(NativeRendezvous, NeedsNoStoreAfterTheFirstRankJoined) {
   testing::set_up_mathematics();
   MemoryStore store;
   std::promise<void> through;

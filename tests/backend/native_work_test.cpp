@@ -41,7 +41,7 @@ TEST_F(NativeWorkMemory, GoesWithAWorkThatWasWaitedFor) {
   kept_->announce();  // the engine's thread announces it later
 }
 
-TEST_F(NativeWorkMemory, StaysUntilAnOperationHasEndedThatNobodyWaitsFor) {
+TEST_F(NativeWorkMemory, StaysUntilAnUnawaitedOperationEnds) {
   start().reset();
   EXPECT_TRUE(kept());
   kept_->finish(nullptr);
@@ -62,7 +62,7 @@ TEST_F(NativeWorkMemory, IsTheFuturesWhereOneWasAskedFor) {
   EXPECT_FALSE(kept());
 }
 
-TEST_F(NativeWorkMemory, StaysAfterAFailureSincePeersMayStillWrite) {
+TEST_F(NativeWorkMemory, StaysAfterFailureWhilePeersMayWrite) {
   auto work = start();
   kept_->finish(std::make_exception_ptr(std::runtime_error("lost")));
   EXPECT_THROW(work->wait(kNoTimeout), std::runtime_error);

@@ -19,7 +19,7 @@ TEST(NcclVersions, ALibraryServesProgramsOfEarlierVersions) {
   EXPECT_EQ(nccl_mismatch({2, 28, 3}, kWheel, {2, 30, 1}), "");
 }
 
-TEST(NcclVersions, BothAreNamedWhereTheyDoNotGoTogether) {
+TEST(NcclVersions, NamesBothVersionsOfAMismatch) {
   testing::expect_facts(nccl_mismatch(kWheel, kWheel, {2, 28, 3}),
                         {"2.28.3", "2.28.9", "nvidia-nccl-cu13==2.28.9"});
   testing::expect_facts(nccl_mismatch(kWheel, kWheel, {3, 0, 0}), {"3.0.0", "2.28.9"});

@@ -337,7 +337,7 @@ TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
 }
 
 // As at the end of main() in a process that a rank forks for another purpose.
-TEST(OwnershipProcesses, AForkedChildTakesNoLeaveForItsRank) {
+TEST(OwnershipProcesses, ForkedChildDoesNotCloseItsParentsGroup) {
   for (const char* algorithm : {"engine", "ring"}) {
     setenv("RONDO_ALGORITHM", algorithm, 1);
     const int failed = tests::run_rank_processes(2, [](Store& meeting, int rank) {
@@ -407,7 +407,7 @@ void Standstill::stand(int signal) {
 
 // Rank 1 blocks inside the in-place reduction, which writes to rank 0's memory. Rank 0 gives up, drops the
 // tensor and allocates others, before rank 1 continues.
-TEST(OwnershipOfInPlace, MemoryIsLeftAloneWhileAPeerIsInside) {
+TEST(InPlaceMemory, MemoryIsKeptWhileAPeerUsesIt) {
   const std::map<std::string, std::function<void(const Group&)>> reductions{
       {"at once",
        [](const Group& group) {
@@ -470,7 +470,7 @@ INSTANTIATE_TEST_SUITE_P(OperationsAndSizes, Ownership,
                            return str(std::get<0>(info.param), "_", std::get<1>(info.param));
                          });
 
-TEST(NativeFutures, OfTwoGroupsMayBeAskedForInAnyOrder) {
+TEST(NativeFutures, OfTwoGroupsResolveInAnyOrder) {
   run_ranks(2, "native", [](Context& context) {
     std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
     if (context.rank() == 1) std::swap(groups[0], groups[1]);
@@ -498,7 +498,7 @@ TEST(NativeFutures, HaveTheErrorOfTheirOperation) {
   });
 }
 
-TEST(NativeTimeout, IsSetForTheGroupAndLeavesOthersAlive) {
+TEST(NativeTimeout, AppliesToTheGroupAndKeepsOthersAlive) {
   run_ranks(2, "native", [](Context& context) {
     const Group group = context.new_group({0, 1});
     barrier(group);

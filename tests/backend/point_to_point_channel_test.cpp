@@ -74,7 +74,7 @@ TEST_P(PointToPointChannelTest, EveryAlgorithmOperationAndWorldSize) {
   }
 }
 
-TEST_P(PointToPointChannelTest, EveryDTypeAndReductionAndALargeBuffer) {
+TEST_P(PointToPointChannelTest, EveryDTypeAndReductionWithLargeBuffer) {
   run_ranks(GetParam(), 3, [&](Channel& channel) {
     for (const Algorithm& algorithm : collective::algorithms()) {
       for (const DType type : collective::kAllDTypes) {
@@ -139,7 +139,7 @@ class PointToPointFaults : public ::testing::Test {
 
 // Gloo may write to a connection whose other end has just died: that must be an error, and must not end this
 // process.
-TEST_F(PointToPointFaults, ABrokenPipeIsNotTheEndOfTheProcess) {
+TEST_F(PointToPointFaults, BrokenPipeDoesNotEndTheProcess) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const pid_t child = fork();
   if (child == 0) {
@@ -159,13 +159,13 @@ TEST_F(PointToPointFaults, AKilledProcessIsNamedByAll) {
 
 // Most of the time is waiting, so many run at once. A survivor with closed connections to its neighbour
 // reports a lost peer; one that waits to the deadline reports a timeout.
-TEST_F(PointToPointFaults, AStoppedProcessIsNamedByAllAtTheDeadline) {
+TEST_F(PointToPointFaults, AllRanksNameStoppedProcessAtDeadline) {
   expect_named<CommunicationError>(SIGSTOP, std::chrono::seconds(15), 10);
 }
 
 // Ranks begin to wait at different times. The first one to reach its deadline asks which ranks the others
 // wait for, and they may not have noticed the failure yet.
-TEST_F(PointToPointFaults, ARankWhoseDeadlineIsLaterIsNotBlamed) {
+TEST_F(PointToPointFaults, RankWithLaterDeadlineIsNotBlamed) {
   std::atomic<int> raised = 0;
   run_ranks("gloo", 3, [&](Channel& channel) {
     if (channel.rank() == 2) {  // hangs

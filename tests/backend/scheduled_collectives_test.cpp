@@ -116,8 +116,8 @@ TEST(ScheduledCollectives, EndWithoutFurtherCallsOfTheirRank) {
   }
 }
 
-TEST(ScheduledCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
-  run_scheduled([](Context& context) {
+TEST(ScheduledCollectives, FuturesOfTwoGroupsChainInAnyOrder) {
+  run_planned([](Context& context) {
     std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
     if (context.rank() == 1) std::swap(groups[0], groups[1]);
     // The callback of one group's collective starts one of the other group: after the first of that group, so
@@ -316,8 +316,8 @@ TEST(ScheduledCollectives, RanksThatDisagreeHearOfItAtOnce) {
   }
 }
 
-TEST(ScheduledCollectives, WhatIsNotDefinedIsRefusedInTheCall) {
-  run_scheduled([](Context& context) {
+TEST(ScheduledCollectives, RefusesUndefinedOperationsInTheCall) {
+  run_planned([](Context& context) {
     c10d::AllreduceOptions options;
     options.reduceOp = ReduceOp::BAND;
     Tensors tensors{at::ones({10})};

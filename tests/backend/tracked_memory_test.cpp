@@ -22,7 +22,7 @@ class TrackedMemory : public ::testing::Test {
   }
 };
 
-TEST_F(TrackedMemory, TensorsAreChargedWhatTheyAskForUnderTheLabelOfTheThread) {
+TEST_F(TrackedMemory, ChargesRequestedBytesToTheThreadsLabel) {
   ASSERT_TRUE(tracks_cpu_allocations());
   const std::uint64_t before = replica_memory_tracker().total();
   {
@@ -70,7 +70,7 @@ TEST_F(TrackedMemory, RawMemoryIsTracked) {
   EXPECT_EQ(replica_memory_tracker().total(), before);
 }
 
-TEST_F(TrackedMemory, BeyondTheLimitNothingIsAllocatedAndTrainingCouldGoOn) {
+TEST_F(TrackedMemory, AllocatesNothingBeyondTheLimit) {
   const std::uint64_t before = replica_memory_tracker().total();
   replica_memory_tracker().set_limit(Bytes{before} + MiB(1));
   const MemoryScope scope(MemoryCategory::activations, "greedy");

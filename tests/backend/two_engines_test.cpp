@@ -133,7 +133,7 @@ TEST(CombinedBackend, TheDeviceOfTheTensorsChoosesTheEngine) {
   });
 }
 
-TEST(CombinedBackend, RefusesTwoRanksWithOneCardAndNamesThem) {
+TEST(CombinedBackend, RefusesAndNamesTwoRanksOnOneGpu) {
   run_ranks(3, "native", [](Context& context) {
     Ranks ranks(context, [&](c10::Device) { return context.rank() == 0 ? "card A" : "card B"; });
     at::Tensor gradient = on_device(5);
@@ -154,7 +154,7 @@ TEST(CombinedBackend, RefusesTwoRanksWithOneCardAndNamesThem) {
   });
 }
 
-TEST(PeerExchange, IsOneGroupOfADeviceAndEachMessageByItselfOnTheCpu) {
+TEST(PeerExchange, GroupsMessagesOnDevicesOnly) {
   run_ranks(2, "native", [](Context& context) {
     Ranks ranks(context);
     const int peer = 1 - context.rank();

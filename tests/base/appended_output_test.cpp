@@ -54,7 +54,7 @@ TEST(AppendedOutput, RefusesWhatIsNoOutput) {
   EXPECT_EQ(error_of("/dev/null"), "");
 }
 
-TEST(AppendedOutput, WritesToAPipeAsLongAsSomebodyReads) {
+TEST(AppendedOutput, WritesToPipeWhileItIsRead) {
   const TemporaryDirectory directory;
   const fs::path pipe = directory / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

@@ -53,7 +53,7 @@ TEST(Time, DeadlinesEnd) {
   EXPECT_EQ(Deadline::after(Duration::zero()).remaining(), Duration::zero());
 }
 
-TEST(Time, ForEverIsAsLongAsCanBeWaitedFor) {
+TEST(Time, InfiniteDurationIsTheLongestWait) {
   constexpr auto kForEver = std::chrono::milliseconds::max();
   EXPECT_EQ(bounded_duration(std::chrono::milliseconds(1500)), Duration(std::chrono::milliseconds(1500)));
   EXPECT_EQ(bounded_duration(std::chrono::milliseconds(-1)), Duration(std::chrono::milliseconds(-1)));

@@ -91,7 +91,7 @@ TEST(JsonInteger, TakesWholeNumbersInTheirRange) {
   }
 }
 
-TEST(JsonValues, OfAnotherTypeOrRangeAreNamedWithTheirPlace) {
+TEST(JsonValues, WrongTypesAndRangesNameTheirPlace) {
   const Json object = Json::parse(R"({"number":1.5,"text":"a","flag":true,"list":[1],"nothing":null})");
   const std::string where = "run/file.json: entry 3";
   EXPECT_EQ(json_number(json_member(object, "number", where), where, 0, 2), 1.5);
@@ -138,7 +138,7 @@ TEST(Printable, LetsNothingReachTheTerminal) {
   EXPECT_EQ(printable(accents, 121).find("\\x"), std::string::npos);  // no character is cut in two
 }
 
-TEST(PlainMessage, LeavesOutWhatLibtorchSaysOfItsOwnSource) {
+TEST(PlainMessage, LeavesOutLibtorchSourceLocations) {
   unsetenv("TORCH_SHOW_CPP_STACKTRACES");
   const Error sizes(
       "rank 1: the sizes do not fit\nException raised from operator() at /build/Sizes.h:295 (most recent "

@@ -20,7 +20,7 @@ TEST(ModulePath, AVariableOfTheModulesNameComesFirst) {
   EXPECT_EQ(find_module("rondo_of_a_test.so"), "");
 }
 
-TEST(ModulePath, LiesBesideTheProgramOrWhereTheLinkerLooks) {
+TEST(ModulePath, IsBesideProgramOrInLinkerPath) {
   const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path() / "rondo_module_path_test.so";
   std::ofstream(beside).close();
   EXPECT_EQ(find_module(beside.filename()), beside);

@@ -43,7 +43,7 @@ TEST(Output, ReplacesAFileAndLeavesNothingElse) {
   EXPECT_EQ(entries(directory.path()), 1U);
 }
 
-TEST(Output, FollowsAUsersLinkAndRefusesOneAmongItsOwnFiles) {
+TEST(Output, FollowsUserLinksButNotOwnOnes) {
   const TemporaryDirectory directory;
   write_all(directory / "target", "old");
   fs::create_symlink("target", directory / "link");

@@ -12,7 +12,7 @@ TEST(PeerRatio, IsOfMediansWhereThePeerWasSteady) {
   EXPECT_EQ(to_string(ratio), "2.4x");
 }
 
-TEST(PeerRatio, IsOfMinimaWhereThePeersMedianIsScheduling) {
+TEST(PeerRatio, UsesMinimaIfPeerMedianIsNoisy) {
   const PeerRatio ratio = peer_ratio({.p50 = 0.3, .min = 0.26}, {.p50 = 3000, .min = 130});
   EXPECT_DOUBLE_EQ(ratio.value, 500);
   EXPECT_TRUE(ratio.of_minima);

@@ -59,7 +59,7 @@ TEST(Replica, ThreadsBeginWithTheSetupOfTheirStarter) {
   EXPECT_EQ(calls.size(), 2);
 }
 
-TEST(Replica, LogLinesStandUnderThePrefixOfTheirThread) {
+TEST(Replica, LogLinesHaveThePrefixOfTheirThread) {
   ::testing::internal::CaptureStderr();
   std::barrier both(2);
   const auto rank = [&](const std::string& name) {

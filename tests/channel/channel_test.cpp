@@ -93,7 +93,7 @@ TEST_P(ChannelTest, MessagesOfAPairArriveInOrder) {
   });
 }
 
-TEST_P(ChannelTest, AnotherSizeOrTagIsAnErrorThatShowsBothSides) {
+TEST_P(ChannelTest, SizeOrTagMismatchShowsBothSides) {
   for (const bool size_differs : {true, false}) {
     std::atomic<int> failed = 0;
     run_ranks(2, [&](std::unique_ptr<Channel>& channel) {
@@ -114,7 +114,7 @@ TEST_P(ChannelTest, AnotherSizeOrTagIsAnErrorThatShowsBothSides) {
   }
 }
 
-TEST_P(ChannelTest, ALostRankIsNamedAlsoByThoseWhoDoNotTalkToIt) {
+TEST_P(ChannelTest, UninvolvedRanksNameLostRankToo) {
   std::atomic<int> raised = 0;
   run_ranks(4, [&](std::unique_ptr<Channel>& channel) {
     if (channel->rank() == 3) return channel.reset();
@@ -132,7 +132,7 @@ TEST_P(ChannelTest, ALostRankIsNamedAlsoByThoseWhoDoNotTalkToIt) {
   EXPECT_EQ(raised, 3);
 }
 
-TEST_P(ChannelTest, TheDeadlineNamesTheRankThatEverybodyWaitsFor) {
+TEST_P(ChannelTest, DeadlineErrorNamesTheBlockingRank) {
   std::atomic<int> raised = 0;
   std::latch all_there(3);
   run_ranks(4, [&](std::unique_ptr<Channel>& channel) {
@@ -198,7 +198,7 @@ TEST(SharedMemoryChannelTest, ARankThatDoesNotComeIsNamed) {
 }
 
 // Rank 2 finds rank 0 ended, which gave up because rank 1 had ended before it.
-TEST(SharedMemoryChannelTest, ARankThatEndedFirstIsNamedThoughOthersAreGoneToo) {
+TEST(SharedMemoryChannelTest, NamesTheRankThatEndedFirst) {
   const pid_t gone = fork();
   if (gone == 0) _exit(0);
   waitpid(gone, nullptr, 0);

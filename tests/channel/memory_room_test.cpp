@@ -53,7 +53,7 @@ TEST_F(MemoryRoomTest, IsTheLeastThatAnyGroupAroundLeaves) {
   EXPECT_NE(room.limit.find("cgroup /jobs, 293.0 KiB"), std::string::npos) << room.limit;
 }
 
-TEST_F(MemoryRoomTest, ReadsVersionOneAndContainersThatSeeOnlyTheirOwnGroup) {
+TEST_F(MemoryRoomTest, ReadsCgroupV1AndRestrictedContainers) {
   put("proc/self/cgroup", "9:cpu:/x\n4:hugetlb,memory:/docker/0123\n0::/\n");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "400000\n");
   put("sys/fs/cgroup/memory/memory.usage_in_bytes", "390000\n");
@@ -63,14 +63,14 @@ TEST_F(MemoryRoomTest, ReadsVersionOneAndContainersThatSeeOnlyTheirOwnGroup) {
   EXPECT_EQ(memory_room(root_).bytes, KiB(1024)) << "no limit";
 }
 
-TEST_F(MemoryRoomTest, NothingIsLeftOfALimitThatIsExceeded) {
+TEST_F(MemoryRoomTest, ExceededLimitLeavesNoRoom) {
   put("proc/self/cgroup", "0::/a\n");
   put("proc/meminfo", "MemAvailable: 1000 kB\n");
   put_group_v2("/a", "1000", 2000, 0);
   EXPECT_EQ(memory_room(root_).bytes.count, 0U);
 }
 
-TEST(MemoryRoom, OfThisMachineIsLessThanItsMemoryAndSwap) {
+TEST(MemoryRoom, OfThisMachineIsBelowMemoryAndSwap) {
   const MemoryRoom room = memory_room();
   EXPECT_GT(room.bytes, KiB(64));
   EXPECT_LT(room.bytes.count, std::uint64_t{1} << 60);

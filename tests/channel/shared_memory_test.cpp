@@ -65,7 +65,7 @@ TEST(SharedMemory, IsSharedWithAnotherProcessByAddressAlone) {
   EXPECT_EQ(published.memory->data()[100], std::byte{42});
 }
 
-TEST(SharedMemory, IsPrivateToTheUserAndHasNoName) {
+TEST(SharedMemory, IsPrivateAndHasNoName) {
   const PublishedMemory published = publish_shared_memory("test", KiB(64));
   struct stat status {};
   ASSERT_EQ(fstat(published.memory->descriptor(), &status), 0);
@@ -136,7 +136,7 @@ TEST(SharedMemory, NamesTheLimitThatStandsInTheWay) {
 
 // A file system too small for the file simulates a system without memory: accessing the pages would raise
 // SIGBUS.
-TEST(SharedMemory, PagesThatAreNotThereAreAnErrorAndNoSignal) {
+TEST(SharedMemory, MissingPagesAreAnErrorNotASignal) {
   const std::string message = error_in_child([] {
     const std::filesystem::path place = std::filesystem::temp_directory_path();
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -155,7 +155,7 @@ TEST(SharedMemory, PagesThatAreNotThereAreAnErrorAndNoSignal) {
                {"not enough memory for a test", "8.0 MiB", "No space left on device", "raise the limit"});
 }
 
-TEST(SharedMemory, TakesPagesThoughASignalComesAgainAndAgain) {
+TEST(SharedMemory, CommitsPagesDespiteRepeatedSignals) {
   const std::size_t size = MiB(64).count + 4096 * 3;
   const SharedMemory memory = SharedMemory::create("test", Bytes{size});
   longest_fallocate = 3 << 20;

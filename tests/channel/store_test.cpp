@@ -132,7 +132,7 @@ bool change_and_be_killed(SharedStore& store, const Value& next, int at) {
   return WIFSIGNALED(status);
 }
 
-TEST(SharedStore, AKillLeavesTheValueBeforeOrTheOneAfter) {
+TEST(SharedStore, KillLeavesOldOrNewValue) {
   const std::string some(100, 'x'), others(100, 'y'), more(200, 'z');
   const std::vector<std::pair<Value, Value>> changes = {
       {"9", "10"},     {"1999", "2000"},        {"100", "99"},

@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"adagrad", single_group<Adagrad>(AdagradOptions(0.01).lr_decay(0.1))}),
     [](const auto& info) { return std::string(info.param.first); });
 
-TEST(Checkpoint, AnOptimizerOfNoKnownKindIsStoredAsItsArchive) {
+TEST(Checkpoint, UnknownOptimizerIsStoredAsArchive) {
   const TemporaryDirectory directory;
   const OptimizerFactory make = single_group<LBFGS>(LBFGSOptions(0.1));
   TrainingRun run(make);
@@ -153,7 +153,7 @@ TEST(Checkpoint, AnOptimizerOfNoKnownKindIsStoredAsItsArchive) {
             std::string::npos);
 }
 
-TEST(Checkpoint, SharedParametersAreStoredOnceAndComeBackShared) {
+TEST(Checkpoint, SharedParametersAreStoredOnceAndStayShared) {
   const TemporaryDirectory directory;
   TrainingRun run(two_groups);
   const fs::path path = save_checkpoint(directory.path(), 1, run.state());
@@ -167,7 +167,7 @@ TEST(Checkpoint, SharedParametersAreStoredOnceAndComeBackShared) {
   EXPECT_TRUE(at::equal(other.net->tied, run.net->tied));
 }
 
-TEST(Checkpoint, KeepsTheNewestAndRemovesWhatDeadWritersLeft) {
+TEST(Checkpoint, KeepsNewestAndRemovesAbandonedWrites) {
   const TemporaryDirectory directory;
   TrainingRun run(two_groups);
   fs::create_directory(directory / ".tmp-step-00000001-dead");
@@ -178,7 +178,7 @@ TEST(Checkpoint, KeepsTheNewestAndRemovesWhatDeadWritersLeft) {
   EXPECT_EQ(names, (std::set<std::string>{"step-00000003", "step-00000004"}));
 }
 
-TEST(Checkpoint, OfAnotherModelNamesTheFirstTensorThatDiffers) {
+TEST(Checkpoint, OfAnotherModelNamesFirstDifferentTensor) {
   const TemporaryDirectory directory;
   TrainingRun run(two_groups);
   save_checkpoint(directory.path(), 1, run.state());
@@ -305,7 +305,7 @@ TEST(Checkpoint, TensorsOfAnyStrideAndDtypeComeBack) {
 }
 
 // A file stores each piece under a unique key, which may differ from the tensor's name.
-TEST(Checkpoint, PiecesOfOneNameAndATensorWithANumberKeepTheirNames) {
+TEST(Checkpoint, PiecesAndNumberedTensorsKeepTheirNames) {
   const TemporaryDirectory directory;
   const at::Tensor all = at::arange(6, at::kFloat);
   write_shards(directory / "part.safetensors",
@@ -325,7 +325,7 @@ TEST(Checkpoint, RandomStateOfAnotherSizeIsRefused) {
 }
 
 // The CUDA generator's state of 16 bytes follows the CPU's.
-TEST(Checkpoint, RandomStateOfADeviceGoesOnOnTheCpu) {
+TEST(Checkpoint, DeviceRandomStateRestoresOnTheCpu) {
   const at::Tensor state = random_state();
   const at::Tensor expected = torch::rand({5});
   set_random_state(at::cat({state, torch::zeros({16}, at::kByte)}));

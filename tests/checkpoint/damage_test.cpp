@@ -299,7 +299,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Damage, ::testing::Values(Layout::whole, Layou
                            return std::string(layout.param == Layout::whole ? "Whole" : "InTwoParts");
                          });
 
-TEST_P(Damage, TheNewestLoadsOrIsRefusedByNameAndTheOneBeforeLoads) {
+TEST_P(Damage, NewestLoadsOrItsPredecessorDoes) {
   const char* const wanted = std::getenv("RONDO_SURVIVE_DAMAGED");
   const int rounds = wanted != nullptr ? std::atoi(wanted) : 200;
   const int threads = at::get_num_threads();

@@ -51,7 +51,7 @@ void expect_loads(const fs::path& checkpoint, const Subject& saved) {
   EXPECT_TRUE(at::equal(fresh.bias, saved.bias));
 }
 
-TEST(Incremental, WhatHasNotChangedIsLinkedAndOutlivesTheOlderCheckpoint) {
+TEST(Incremental, UnchangedFilesAreLinkedAndOutliveOlderCheckpoint) {
   const TemporaryDirectory directory;
   const Subject subject;
   const fs::path first = save_checkpoint(directory.path(), 1, subject.state(), 3, /*incremental=*/true);
@@ -93,7 +93,7 @@ TEST(Incremental, NothingIsLinkedToADamagedFile) {
   expect_loads(fourth, subject);
 }
 
-TEST(Incremental, EqualBytesOfAnotherShapeOrTypeAreAnotherTensor) {
+TEST(Incremental, EqualBytesOfAnotherShapeAreNotLinked) {
   const TemporaryDirectory directory;
   const auto save = [&](std::int64_t step, const at::Tensor& tensor) {
     const TrainingState state{.model = {{"t", tensor}}, .optimizers = {}};

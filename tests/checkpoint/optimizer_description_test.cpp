@@ -56,7 +56,7 @@ void expect_refused(const std::string& complaint, const char* pointer, const cha
   EXPECT_EQ(complaint.find("json.exception"), std::string::npos) << complaint;
 }
 
-TEST(OptimizerDescription, ValuesThatCannotBeAreNamedWithTheirPlace) {
+TEST(OptimizerDescription, InvalidValuesNameTheirPlace) {
   SavedAdamW saved(torch::optim::AdamWOptions(0.1));
   EXPECT_EQ(saved.complaint_about("/groups/0/options/lr", "0.5"), "");
   EXPECT_EQ(saved.complaint_about("/groups/0/options/betas", "[0, 1]"), "");

@@ -46,7 +46,7 @@ TEST_F(PartialWeights, RulesRenameAndLeaveOut) {
   for (const NamedTensor& t : to) EXPECT_TRUE(at::equal(t.tensor, torch::ones_like(t.tensor))) << t.name;
 }
 
-TEST_F(PartialWeights, TheFirstRuleCountsAndStarsKeepTheirOrder) {
+TEST_F(PartialWeights, FirstMatchingRuleWinsAndStarsKeepOrder) {
   const auto path = file({{"layers.0.attention.weight", {2, 3}}, {"layers.0.attention.bias", {2}}});
   NamedTensors to = {{"block0/bias/attention", torch::zeros({2})}, {"w", torch::zeros({2, 3})}};
   const WeightsReport report = load_partial_weights(
@@ -57,7 +57,7 @@ TEST_F(PartialWeights, TheFirstRuleCountsAndStarsKeepTheirOrder) {
   EXPECT_EQ(report.idle_rules[0], "layers.*=never.*");
 }
 
-TEST_F(PartialWeights, WithoutPartialEveryDifferenceIsNamedAndNothingChanges) {
+TEST_F(PartialWeights, StrictLoadNamesDifferencesAndChangesNothing) {
   const auto path = file({{"encoder.0.weight", {2, 3}}, {"encoder.0.bias", {4}}, {"old.head", {7}}});
   const NamedTensors to = model();
   const auto given = rules({"encoder.*=backbone.*", "decoder.*=tail.*"});
@@ -81,7 +81,7 @@ TEST_F(PartialWeights, WithoutPartialEveryDifferenceIsNamedAndNothingChanges) {
   EXPECT_EQ(to[1].tensor.abs().sum().item<float>(), 0) << "another shape stays as it was";
 }
 
-TEST_F(PartialWeights, NothingAtAllAndTwoForOneAreErrors) {
+TEST_F(PartialWeights, NoMatchAndAmbiguousMatchAreErrors) {
   const auto path = file({{"a", {2}}, {"b", {2}}});
   const NamedTensors to = model();
   EXPECT_THROW(load_partial_weights(path, to, {}, /*partial=*/true), DataError);

@@ -52,7 +52,7 @@ class Pretrained : public ::testing::Test {
 
 const at::Tensor kWeight = at::ones({2, 3}), kBias = at::ones({2});
 
-TEST_F(Pretrained, LoadsByNameAndLeavesAMissingHeadAlone) {
+TEST_F(Pretrained, LoadsByNameAndKeepsMissingHead) {
   const NamedTensors model = small_model();
   const PretrainedReport report = load(
       {{"encoder.weight", kWeight}, {"old.bias", kBias.to(at::kBFloat16)}, {"pooler.weight", kBias}}, model);
@@ -63,7 +63,7 @@ TEST_F(Pretrained, LoadsByNameAndLeavesAMissingHeadAlone) {
   EXPECT_EQ(report.unused, std::vector<std::string>{"pooler.weight"});
 }
 
-TEST_F(Pretrained, SharedTensorsMayStandUnderEitherNameOrBoth) {
+TEST_F(Pretrained, SharedTensorsMayHaveEitherName) {
   const at::Tensor head = at::ones({4, 2}), bias = at::ones({4});
   for (const NamedTensors& content :
        {NamedTensors{{"decoder.weight", kWeight}, {"encoder.bias", kBias}},

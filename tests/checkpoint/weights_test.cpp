@@ -91,7 +91,7 @@ TEST(Weights, EveryTypeInAnArchiveIsReadBack) {
   }
 }
 
-TEST(Weights, APrefixOfTheNamesIsToldWithTheRuleForIt) {
+TEST(Weights, PrefixMismatchSuggestsTheRule) {
   const TemporaryDirectory directory;
   const Net net;
   NamedTensors prefixed;
@@ -141,7 +141,7 @@ TEST(Weights, PartsWithAnIndexAreReadAsOne) {
   testing::expect_facts(fault("more", "model-00001-of-00002.safetensors"), {"00001", "more"});
 }
 
-TEST(Weights, PicklesOfPythonAreNamedAsWhatTheyAre) {
+TEST(Weights, RefusesPythonPicklesByName) {
   const TemporaryDirectory directory;
   write_all(
       directory / "old.pt",

@@ -57,7 +57,7 @@ double largest_magnitude(const std::vector<float>& values) {
 // Lengths around the blocks of the formats and the widths of the instructions.
 const std::vector<std::size_t> kLengths = {0, 1, 2, 7, 8, 15, 17, 255, 256, 257, 511, 512, 513, 1024, 5003};
 
-TEST(Codec, ErrorsStayWithinTheirBoundAtEveryLengthAndScale) {
+TEST(Codec, ErrorsStayWithinBoundForLengthsAndScales) {
   for (const std::string& name : names()) {
     const auto codec = make_codec(name);
     EXPECT_TRUE(name.starts_with(codec->name()));
@@ -187,7 +187,7 @@ TEST(Codec, KnownEncodings) {
   EXPECT_EQ(int8->encoded_bytes(1025), 1025U + 3 * 4);
 }
 
-TEST(Codec, TopKKeepsTheLargestAndAtTiesTheFirst) {
+TEST(Codec, TopKKeepsLargestAndFirstOfTies) {
   const auto codec = make_codec("top_k:0.5");
   std::vector<float> residual = {0, 0, 0, 5, 0, 0};
   const std::vector<float> values = {1, -3, 2, -2, 2, 2};

@@ -295,7 +295,7 @@ TEST(BackgroundEnds, MayStartTheNext) {
 }
 
 // As in a callback of a future that waits for other futures.
-TEST(BackgroundEnds, MayWaitForWhatIsUnderWayAndForTheNext) {
+TEST(BackgroundEnds, WaitForOperationsInFlightAndTheNext) {
   MemoryStore store;
   std::promise<void> started;
   tests::run_rank_threads(2, [&](int rank) {
@@ -377,7 +377,7 @@ TEST(BackgroundMessages, GoOnWhileTheSenderIsElsewhere) {
   });
 }
 
-TEST(BackgroundMessages, FromAnyRankArePostedBeforeTheyAreSent) {
+TEST(BackgroundMessages, FromAnyRankMayBePostedFirst) {
   MemoryStore store;
   tests::run_rank_threads(3, [&](int rank) {
     Engine engine(store, member(rank, 3), nullptr);
@@ -456,7 +456,7 @@ TEST(BackgroundMessages, WithARankThatHasLeftEndAlone) {
 
 // A rank that has given up may reuse its memory at once: a late peer must neither write there nor read the
 // new contents as the operation's data.
-TEST(BackgroundMemory, OfARankThatGaveUpIsLeftAlone) {
+TEST(BackgroundMemory, OfAFailedRankIsNotTouched) {
   for (const OperationKind kind : {OperationKind::all_reduce, OperationKind::broadcast}) {
     MemoryStore store;
     const auto arena = std::make_shared<SharedArena>(MiB(64));

@@ -136,9 +136,9 @@ void expect_named(int signal, std::size_t at_once) {
   EXPECT_EQ(record.wrong(), std::vector<std::string>());
 }
 
-TEST(EngineFaults, AKilledRankIsNamedByAllInAnyOperation) { expect_named<PeerLostError>(SIGKILL, 1); }
+TEST(EngineFaults, AllRanksNameKilledRankInAnyOperation) { expect_named<PeerLostError>(SIGKILL, 1); }
 
-TEST(EngineFaults, AStoppedRankIsNamedByAllInAnyOperation) { expect_named<TimeoutError>(SIGSTOP, 9); }
+TEST(EngineFaults, AllRanksNameStoppedRankInAnyOperation) { expect_named<TimeoutError>(SIGSTOP, 9); }
 
 TEST(EngineFaults, LooksForStoppedRanksKeepTheirRhythm) {
   const TimePoint due = Clock::now() + std::chrono::hours(1);
@@ -148,7 +148,7 @@ TEST(EngineFaults, LooksForStoppedRanksKeepTheirRhythm) {
   EXPECT_GE(next_look_for_stopped(now - std::chrono::hours(1)), now + kStoppedCheckInterval);
 }
 
-TEST(EngineFaults, ARankThatLeavesAndEndsWithinALookIsNotBlamed) {
+TEST(EngineFaults, DepartedRankThatExitsIsNotBlamed) {
   const auto run = [](Store& store, int rank) {
     GroupOptions options;
     options.rank = rank;

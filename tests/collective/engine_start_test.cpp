@@ -75,7 +75,7 @@ class EngineStart : public ::testing::Test {
   pid_t pids_[kSize] = {};
 };
 
-TEST_F(EngineStart, ARankKilledBeforeOthersCameIsNamedByAll) {
+TEST_F(EngineStart, AllRanksNameRankKilledBeforeOthersJoined) {
   start(kVictim);
   kill_rank(kVictim);
   start(0);
@@ -90,7 +90,7 @@ TEST_F(EngineStart, ARankKilledBeforeOthersCameIsNamedByAll) {
   EXPECT_EQ(outcome(3), "lost 2");
 }
 
-TEST_F(EngineStart, ARankKilledWhileOthersWaitIsNamedByAll) {
+TEST_F(EngineStart, AllRanksNameRankKilledWhileOthersWait) {
   for (int rank = 0; rank < 3; ++rank) start(rank);
   kill_rank(kVictim);
   start(3);
@@ -101,7 +101,7 @@ TEST_F(EngineStart, ARankKilledWhileOthersWaitIsNamedByAll) {
 }
 
 // The kernel closes its files before it counts as ended: ranks that start in between wait for its end.
-TEST_F(EngineStart, ARankThatIsEndingIsNamedByAll) {
+TEST_F(EngineStart, AllRanksNameEndingRank) {
   start_half_ended(kVictim);
   for (const int rank : {0, 1, 3}) start(rank);
   kill_rank(kVictim);
@@ -125,7 +125,7 @@ TEST_F(EngineStart, ARankThatCannotStartIsExplained) {
 
 // A rank that does not end is waited for only within the group's timeout: rank 2, which has less time, gives
 // up while rank 1, which started before it, still waits for that end.
-TEST_F(EngineStart, ARankThatDoesNotEndIsNotWaitedForBeyondTheTimeout) {
+TEST_F(EngineStart, DoesNotWaitForRankBeyondTheTimeout) {
   start_half_ended(0);
   start(1);
   start(2, std::chrono::milliseconds(100));
@@ -137,7 +137,7 @@ TEST_F(EngineStart, ARankThatDoesNotEndIsNotWaitedForBeyondTheTimeout) {
 }
 
 // The rank has announced itself and maps no memory: only its identity is known.
-TEST_F(EngineStart, ARankThatIsStoppedInTheRendezvousIsNamed) {
+TEST_F(EngineStart, NamesRankStoppedInTheRendezvous) {
   start(kVictim);
   kill(pids_[kVictim], SIGSTOP);
   for (const int rank : {0, 1, 3}) start(rank, std::chrono::milliseconds(300));

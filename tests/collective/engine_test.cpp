@@ -94,7 +94,7 @@ class EngineMatrix : public ::testing::TestWithParam<std::tuple<int, std::size_t
   }
 };
 
-TEST_P(EngineMatrix, AllReduceSumsInRankOrderOverSeveralRounds) {
+TEST_P(EngineMatrix, AllReduceSumsInRankOrderOverRounds) {
   run_ranks(size(), [&](Engine& engine, SharedArena& arena) {
     for (int round = 0; round < 3; ++round) {
       Buffer buffer(arena, registered(engine.rank()), elements());
@@ -276,7 +276,7 @@ TEST(Engine, RandomSequencesOfOperationsAgreeWithTheOracle) {
   }
 }
 
-TEST(Engine, MismatchIsAnErrorOnEveryRankThatShowsBothSides) {
+TEST(Engine, MismatchShowsBothSidesOnEveryRank) {
   for (int variant = 0; variant < 4; ++variant) {
     std::vector<std::string> messages(3);
     run_ranks(3, [&](Engine& engine, SharedArena&) {
@@ -341,7 +341,7 @@ TEST(Engine, TimeoutNamesWhoArrivedAndWhoIsMissing) {
   EXPECT_NE(message.find("missing: rank 1"), std::string::npos) << message;
 }
 
-TEST(Engine, ARankThatComesAfterATimeoutHearsOfItInEveryCall) {
+TEST(Engine, LateRankSeesTheTimeoutInEveryCall) {
   std::promise<void> gave_up;
   run_ranks(2, [&](Engine& engine, SharedArena&) {
     if (engine.rank() == 0) {
@@ -358,7 +358,7 @@ TEST(Engine, ARankThatComesAfterATimeoutHearsOfItInEveryCall) {
   });
 }
 
-TEST(Engine, MonitoredBarrierLetsPassAndNamesWhoIsMissing) {
+TEST(Engine, MonitoredBarrierPassesOrNamesMissingRanks) {
   std::promise<void> judged;
   run_ranks(3, [&](Engine& engine, SharedArena&) {
     engine.monitored_barrier(std::chrono::seconds(60), false);
@@ -504,7 +504,7 @@ TEST(EngineProcesses, NoticeAKilledPeer) {
             1);  // the killed rank
 }
 
-TEST(EngineProcesses, NameAStoppedPeerAndLetItGoOnWhenItWakesInTime) {
+TEST(EngineProcesses, NameStoppedPeerUnlessItResumesInTime) {
   for (const bool wakes : {true, false}) {
     const auto store = SharedStore::create();
     const auto body = [&](Store&, int rank) {

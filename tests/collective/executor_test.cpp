@@ -138,7 +138,7 @@ std::vector<std::byte> noise(int rank, std::size_t elements) {
   return bytes;
 }
 
-TEST_P(ExecutorTest, AllRanksHaveTheSameBitsAndSomeAlgorithmsThoseOfTheRankOrder) {
+TEST_P(ExecutorTest, RanksHaveSameBitsSomeInRankOrder) {
   constexpr int kWorld = 5;
   constexpr std::size_t kElements = 2000;
   std::vector<const std::byte*> sources;

@@ -315,7 +315,7 @@ TEST(OrderOfAdditions, TheModelsTellOrdersApart) {
 }
 
 // With the option every algorithm gives the same bits on every layout of ranks.
-TEST(OrderOfAdditions, InRankOrderNeitherAlgorithmNorHostsNorPlaceInTheBufferMatter) {
+TEST(OrderOfAdditions, RankOrderIgnoresAlgorithmHostsAndOffset) {
   const Model by_rank = [](const Numbers& x, const Place&) { return in_rank_order(x); };
   for (int world = kSmallestWorld; world <= kLargestWorld; ++world) {
     std::vector<int> turns;
@@ -340,7 +340,7 @@ TEST(OrderOfAdditions, InRankOrderNeitherAlgorithmNorHostsNorPlaceInTheBufferMat
 }
 
 // Averages too, and types with a wider accumulator: divided before the only rounding, as in the engine.
-TEST(OrderOfAdditions, InRankOrderAveragesHaveTheBitsOfTheEngine) {
+TEST(OrderOfAdditions, RankOrderAveragesMatchTheEngine) {
   constexpr int kWorld = 5;
   constexpr std::size_t kElements = 300;
   for (const DType type : {DType::float32, DType::bfloat16, DType::float16}) {

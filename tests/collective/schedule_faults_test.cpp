@@ -53,7 +53,7 @@ std::vector<std::string> run_threads(const FaultCase& what, Duration limit, bool
   return outcome;
 }
 
-TEST(ScheduleFaults, AThreadThatLeavesInAnyStepIsNamedByAll) {
+TEST(ScheduleFaults, AllNameThreadThatLeavesInAnyStep) {
   const std::vector<FaultCase> cases = fault_cases(scheduled_operations());
   EXPECT_GT(cases.size(), 100U);
   for (const FaultCase& what : cases) {
@@ -64,7 +64,7 @@ TEST(ScheduleFaults, AThreadThatLeavesInAnyStepIsNamedByAll) {
   }
 }
 
-TEST(ScheduleFaults, AThreadThatIsStuckInAnyStepIsNamedByAllAtTheDeadline) {
+TEST(ScheduleFaults, AllNameThreadStuckInAnyStep) {
   // Waiting has no cost, so many run at once.
   constexpr std::size_t kAtOnce = 50;
   const std::vector<FaultCase> cases = fault_cases({OperationKind::all_reduce});
@@ -93,13 +93,13 @@ Connect over_shared_memory() {
 
 using Nothing = std::vector<std::string>;
 
-TEST(ScheduleFaults, AProcessKilledInAnyStepIsNamedByAll) {
+TEST(ScheduleFaults, AllNameProcessKilledInAnyStep) {
   EXPECT_EQ(run_faults<PeerLostError>(fault_cases({OperationKind::all_reduce, OperationKind::broadcast}),
                                       SIGKILL, kNever, 1, kElements, over_shared_memory),
             Nothing());
 }
 
-TEST(ScheduleFaults, AProcessStoppedInAnyStepIsNamedByAllAtTheDeadline) {
+TEST(ScheduleFaults, AllNameProcessStoppedInAnyStep) {
   // Waiting has little cost, so many run at once.
   EXPECT_EQ(run_faults<TimeoutError>(fault_cases({OperationKind::all_reduce}), SIGSTOP, kPatience, 40,
                                      kElements, over_shared_memory),

@@ -56,7 +56,7 @@ void for_every_schedule(const Use& use) {
   }
 }
 
-TEST(ScheduleTest, EveryScheduleReducesEveryChunkOnceWithoutDeadlockAtAnySize) {
+TEST(ScheduleTest, ReducesEveryChunkOnceWithoutDeadlock) {
   int checked = 0;
   for_every_schedule([&](const Algorithm& algorithm, ScheduleRequest request) {
     const auto world = static_cast<std::uint64_t>(request.world);

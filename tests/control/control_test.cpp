@@ -117,7 +117,7 @@ TEST(Listener, SendsItsLastAnswerBeforeItEnds) {
   EXPECT_EQ(connection.ask("goodbye", soon()).size(), MiB(16).count);
 }
 
-TEST(JobSecret, IsReadFromAFileThatOnlyItsOwnerMayOpen) {
+TEST(JobSecret, IsReadFromPrivateFileOnly) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() / "secret";
   const JobSecret made = JobSecret::make();
@@ -208,7 +208,7 @@ TEST(Connection, SaysBothSidesWhenTheSecretIsAnother) {
                {"worker 1", "server 0", echo.address().c_str(), "secret", "made here"});
 }
 
-TEST(Connection, GivesUpAtTheDeadlineAndSaysHowFarItCame) {
+TEST(Connection, TimesOutAndReportsItsProgress) {
   const JobSecret secret = JobSecret::make();
   Listener nobody("127.0.0.1:0", secret);  // never answers
   Connection connection(nobody.address(), secret, "worker 1", "server 0");
@@ -278,7 +278,7 @@ TEST(Connection, AsksAgainWhenTheListenerWasAway) {
 
 // A listener that is killed, or too slow for a handshake, closes the connection without having checked the
 // secret.
-TEST(Connection, OneHangUpInItsFirstHandshakeIsNoRefusal) {
+TEST(Connection, OneFailedHandshakeIsNoRefusal) {
   const JobSecret secret = JobSecret::make();
   const OwnAddress address;
   std::unique_ptr<Echo> echo;

@@ -41,9 +41,10 @@ TEST(ProfileJson, NamesTheFieldThatIsWrong) {
       {[](Json& j) { j["units"][0]["parameter_bytes"] = "many"; }, "expected a number, found string"},
       {[](Json& j) { j["units"][0]["parameters"] = 1; }, "p.units[0].parameters: unknown field"},
       {[](Json& j) { j["units"][0]["checkpointed_activation_bytes"] = 9e14; }, "exceeds activation_bytes"},
-      {[](Json& j) { j["units"][2]["name"] = j["units"][0]["name"]; }, "is there twice"},
+      {[](Json& j) { j["units"][2]["name"] = j["units"][0]["name"]; }, "appears twice"},
       {[](Json& j) { j["units"][0]["backward_workspace_bytes"] = -1e14; },
-       "p.units[0].backward_workspace_bytes: -100000000000000 would leave less than nothing"},
+       "p.units[0].backward_workspace_bytes: -100000000000000 would free more than activation_bytes plus "
+       "gradient_bytes"},
       {[](Json& j) { j["units"][0]["backward_workspace_bytes"] = -1.5; }, "is not an integer"},
       {[](Json& j) { j["units"] = Json::array(); }, "p.units: is empty"},
       {[](Json& j) { j.erase("link"); }, "p.link: missing"},
@@ -211,7 +212,7 @@ TEST(Profile, AnotherBatchScalesWhatIsOfTheBatch) {
   EXPECT_EQ(scaled_to_batch(profile, 0.5).units[0].backward_workspace_bytes, -20);
 }
 
-TEST(StepModel, SaysWhenTheProfileWasMeasuredOnAnUnsteadyMachine) {
+TEST(StepModel, ReportsProfileOfNoisyMachine) {
   Profile profile = random_profile(2, 3, 4);
   profile.spread = 0.04;
   EXPECT_TRUE(make_step_model(profile, {.ranks = 4}).notes.empty());
@@ -258,7 +259,7 @@ TEST(StepModel, SaysWhenAMeasuredProfileHasNoOverhead) {
 }
 
 // Each micro-batch has a part of the overhead, which is counted once: the plan states the possible error.
-TEST(StepModel, SaysWhatTheOverheadOfSeveralMicroBatchesMayBe) {
+TEST(StepModel, ReportsOverheadOfSeveralMicroBatches) {
   Profile profile = random_profile(2, 3, 4);
   const auto notes = [&](int micro_batches) {
     return make_step_model(profile, {.ranks = 4, .micro_batches = micro_batches}).notes;

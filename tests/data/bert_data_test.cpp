@@ -64,7 +64,7 @@ TEST(LabelledText, AFirstLineOfNamesIsAHeader) {
   EXPECT_EQ(parse("7\tseven\n8\teight\n8\tagain\n").lines.size(), 3U);
 }
 
-TEST(LabelledText, AFirstLineThatMayBeAHeaderIsAnError) {
+TEST(LabelledText, AmbiguousHeaderLineIsAnError) {
   expect_facts(error_of([] { parse("\nLabel\tReview text\n1\tgood\n0\tbad\n"); }),
                {"'file.tsv'", "line 2", "'Label'", "--label-column Label"});
 }
@@ -151,7 +151,7 @@ TEST(MaskedText, HidesAsBertWasTrained) {
             5 * std::sqrt(64.0));
 }
 
-TEST(MaskedText, DependsOnSampleAndEpochAndOnNothingElse) {
+TEST(MaskedText, DependsOnSampleAndEpochOnly) {
   const MaskedText data(std::vector<std::int32_t>(80, 6), tokenizer(), 12, 3, "memory");
   const auto get = [&](const std::vector<std::int64_t>& indices, std::int64_t epoch) {
     return data.get_at_epoch(indices, epoch);

@@ -43,7 +43,7 @@ TEST(BytePairs, GiveTheTokensOfTheReference) {
   }
 }
 
-TEST(Normalization, ComposesMarksInTheirOrderAndKeepsOtherBytes) {
+TEST(Normalization, ComposesMarksAndKeepsOtherBytes) {
   using unicode::normalized_nfc;
   EXPECT_EQ(normalized_nfc("plain \xC3\xA9"), "plain \xC3\xA9");
   EXPECT_EQ(normalized_nfc("e\xCC\x81"), "\xC3\xA9");

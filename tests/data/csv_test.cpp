@@ -116,7 +116,7 @@ TEST(Csv, TheDelimiterIsJudgedByManyLines) {
   expect_facts(failure(text), {"'table'", "line 1", "'0,10'", "decimal point"});
 }
 
-TEST(Csv, AFirstRowIsNamesOrARowLikeTheOthersOrAnError) {
+TEST(Csv, FirstRowIsHeaderOrDataOrError) {
   const auto columns = [](const std::string& text, const std::string& label = "") {
     return parse(text, label).columns;
   };
@@ -191,7 +191,7 @@ TEST(Csv, NumbersKeepTheirDifferences) {
 
 // A table with an error is still detected by its rows, so that the error is reported instead of training on
 // its bytes.
-TEST(Csv, ATableWithAFaultIsStillATable) {
+TEST(Csv, TableWithErrorIsStillDetectedAsTable) {
   const TemporaryDirectory directory;
   std::string rows;
   for (int i = 0; i < 30; ++i) rows += std::to_string(i) + ",2.5," + (i % 2 != 0 ? "cat" : "dog") + "\n";

@@ -25,7 +25,7 @@ Starts starts_of(const char* kind, const TemporaryDirectory& directory, const Da
   return file_starts_of(*open_data(kind, directory.path(), options).train);
 }
 
-TEST(DataFiles, AWindowOfTextIsOfTheFileInWhichItBegins) {
+TEST(DataFiles, TextWindowBelongsToItsFirstFile) {
   const TemporaryDirectory directory;
   directory.write("a.txt", std::string(21, 'a'));
   directory.write("b.txt", std::string(3, 'b'));  // no window begins in this file
@@ -36,7 +36,7 @@ TEST(DataFiles, AWindowOfTextIsOfTheFileInWhichItBegins) {
   EXPECT_EQ(starts_of("text", directory, {.validation_fraction = 0.55, .context = 10}), (Starts{0, 2}));
 }
 
-TEST(DataFiles, TokenFilesAndCifarBatchesAndTheirChosenSamples) {
+TEST(DataFiles, OfTokensAndCifarAndChosenSamples) {
   const TemporaryDirectory tokens;
   tokens.write("x0.bin", std::string(80, '\0'));  // 40 tokens of two bytes
   tokens.write("x1.bin", std::string(60, '\0'));

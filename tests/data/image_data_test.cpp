@@ -68,7 +68,7 @@ TEST(ImageFolder, ClassesAreTheFoldersWithImages) {
             (nlohmann::json{{"input_shape", {3, 10, 10}}, {"classes", 2}}));
 }
 
-TEST(ImageFolder, ValidationIsAFolderOrARandomPartAndIsNotAugmented) {
+TEST(ImageFolder, ValidationIsFolderOrRandomPartWithoutAugmentation) {
   const TemporaryDirectory directory;
   write_classes(directory, "train/");
   directory.write("val/dog/x.png", reference().file("plain.png"));
@@ -88,7 +88,7 @@ TEST(ImageFolder, ValidationIsAFolderOrARandomPartAndIsNotAugmented) {
       at::equal(part.train->get_at_epoch(first, 0).input(), part.train->get_at_epoch(first, 5).input()));
 }
 
-TEST(ImageFolder, AugmentationIsAFunctionOfSeedEpochAndSample) {
+TEST(ImageFolder, AugmentationDependsOnSeedEpochAndSample) {
   const TemporaryDirectory directory;
   write_classes(directory);
   const auto data = open_data("image_folder", directory.path(), options_of(9)).train;
@@ -133,7 +133,7 @@ TEST(ImageFolder, ColoursAreNormalised) {
                {"deviation", "0"});
 }
 
-TEST(ImageFolder, ACorruptImageIsAnErrorOrSkippedAndCounted) {
+TEST(ImageFolder, CorruptImageIsErrorOrSkippedAndCounted) {
   const TemporaryDirectory directory;
   write_classes(directory);
   directory.write("cat/broken.jpg", reference().file("plain.jpg").substr(0, 700));
@@ -287,7 +287,7 @@ TEST(WebDataset, WhatIsMissingOrWrongIsNamed) {
   expect_facts(failure(wrong), {"x.tar'", "offset 0", "checksum"});
 }
 
-TEST(WebDataset, LinksCapitalLettersAndFilesOfAMacLoseNoSample) {
+TEST(WebDataset, ReadsLinksCapitalLettersAndMacFiles) {
   const TemporaryDirectory directory;
   const std::string& image = reference().file("plain.jpg");
   const std::string& other = reference().file("grey.png");
@@ -309,7 +309,7 @@ TEST(WebDataset, LinksCapitalLettersAndFilesOfAMacLoseNoSample) {
   EXPECT_EQ(labels, (std::vector<std::int64_t>{0, 1, 1, 2, 0, 1}));
 }
 
-TEST(Tar, LinksAreTheirTargetsAndSizesComeFromExtendedHeaders) {
+TEST(Tar, ResolvesLinksAndExtendedHeaderSizes) {
   const auto parse = [](const std::string& archive) {
     return parse_tar({reinterpret_cast<const std::uint8_t*>(archive.data()), archive.size()}, "file");
   };

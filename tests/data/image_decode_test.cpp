@@ -89,7 +89,7 @@ TEST(ImageDecode, MirroredIsTheSameTheOtherWayRound) {
   }
 }
 
-TEST(ImageDecode, ABoxAtItsOwnSizeIsItsPixels) {
+TEST(ImageDecode, BoxAtFullSizeIsUnchanged) {
   DecodedPart part{
       .width = 5, .height = 4, .pixels = {}, .left = 1, .top = 1, .box_width = 3, .box_height = 3};
   for (int i = 0; i < 60; ++i) part.pixels.push_back(static_cast<std::uint8_t>(i * 4));
@@ -138,7 +138,7 @@ TEST(ImageDecode, DamagedFilesAreRefusedOrWhole) {
 }
 
 // Also if only rows far above the end are requested.
-TEST(ImageDecode, AFileThatWasCutOffIsAlwaysRefused) {
+TEST(ImageDecode, RefusesTruncatedFiles) {
   for (const testing::ReferenceImage& image : reference().images) {
     // The last twelve bytes of a PNG file only mark its end.
     for (const double part : {image.name.ends_with(".png") ? 0.95 : 0.99, 0.9, 0.5}) {
@@ -156,7 +156,7 @@ TEST(ImageDecode, AFileThatWasCutOffIsAlwaysRefused) {
   expect_facts(message_of<DataError>([] { decode_image(bytes_of("GIF89a"), {}); }), {"6", "JPEG", "PNG"});
 }
 
-TEST(ImageView, RandomPartsLieWithinTheImageAndKeepToTheScale) {
+TEST(ImageView, RandomPartsStayInsideTheImageAndScale) {
   ImageOptions options;
   options.crop_scale = 0.2;
   int mirrored = 0, left_most = 1000;

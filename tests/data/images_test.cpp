@@ -73,7 +73,7 @@ TEST(Idx, ReadsADirectoryWithMnistsNames) {
   EXPECT_THROW(data.train->get(std::vector<std::int64_t>{30}), UsageError);
 }
 
-TEST(Idx, WithoutATestPartSomeOfTheTrainingPartIsKept) {
+TEST(Idx, SplitsTrainingDataWithoutTestPart) {
   const TemporaryDirectory directory;
   const std::string images = directory.write("fashion-images.idx3-ubyte", idx_images(40));
   directory.write("fashion-labels.idx1-ubyte", idx_labels(40, 40));

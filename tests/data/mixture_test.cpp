@@ -47,7 +47,7 @@ TEST(IndexPermutation, IsOneForEverySizeAndSeed) {
   EXPECT_GT(moved, 950);
 }
 
-TEST(Mixture, SharesFollowTheWeightsAndEveryPassIsWhole) {
+TEST(Mixture, SharesFollowWeightsAndPassesAreComplete) {
   const Mixture mixture({numbers(0, 60), numbers(1000, 40)}, {0.3, 0.7}, 9);
   ASSERT_EQ(mixture.size(), 100);
   EXPECT_EQ(mixture.share_of(0), 30);
@@ -72,7 +72,7 @@ TEST(Mixture, SharesFollowTheWeightsAndEveryPassIsWhole) {
   EXPECT_FALSE(std::equal(second.begin(), second.begin() + 40, second.begin() + 40)) << "passes differ";
 }
 
-TEST(Mixture, IsAFunctionOfTheSeedAndOfNothingElse) {
+TEST(Mixture, DependsOnTheSeedOnly) {
   const auto make = [](std::uint64_t seed) {
     return Mixture({numbers(0, 50), numbers(100, 50)}, {1, 2}, seed);
   };
@@ -140,7 +140,7 @@ std::vector<std::int64_t> taken(const std::shared_ptr<const Dataset>& data, int 
 }
 
 // After each of 50 random positions, reads the rest with another world size and batch size.
-TEST(Resume, EveryRemainingSampleIsReadOnceByAnyOtherWorld) {
+TEST(Resume, AnyWorldReadsRemainingSamplesOnce) {
   const std::vector<std::shared_ptr<const Dataset>> all = {
       std::make_shared<Mixture>(std::vector{numbers(0, 60), numbers(100, 41)}, std::vector{0.8, 0.2}, 3),
       std::make_shared<Shards>()};
@@ -163,7 +163,7 @@ TEST(Resume, EveryRemainingSampleIsReadOnceByAnyOtherWorld) {
   }
 }
 
-TEST(EpochOrder, ShardsComeInRandomOrderAndAWindowMovesOverThem) {
+TEST(EpochOrder, ShufflesShardsAndMovesAWindow) {
   const std::vector<std::int64_t> starts = {0, 300, 600, 900};
   const std::vector<std::int64_t> order = order_of_shards(starts, 50, 8);
   std::vector<std::int64_t> sorted = order;

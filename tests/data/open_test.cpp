@@ -191,7 +191,7 @@ TEST(DataKinds, EachHasItsOptionsStruct) {
   });
 }
 
-TEST(DataKinds, TextsGoToTheOptionsOfTheKindsThatTakeThem) {
+TEST(DataKinds, TextReachesOptionsOfKindsThatTakeIt) {
   const KindOptions options = read_kind_options({{"label-column", "2"},
                                                  {"extensions", "txt,md"},
                                                  {"vocabulary-size", "7"},

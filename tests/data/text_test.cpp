@@ -40,7 +40,7 @@ std::string alphabet(std::size_t size) {
   return text;
 }
 
-TEST(Text, WindowsFollowEachOtherAndTargetsAreTheNextBytes) {
+TEST(Text, WindowsAreContiguousAndTargetsAreNextBytes) {
   const TemporaryDirectory directory;
   const std::string text = alphabet(101);
   const std::string path = directory.write("a.txt", text);

@@ -43,7 +43,7 @@ DataOptions options_of(std::int64_t context, double fraction = 0, std::int64_t v
   return options;
 }
 
-TEST(TokenFiles, WindowsOfBothTypesRunOverTheEndsOfFiles) {
+TEST(TokenFiles, WindowsOfBothTypesCrossFileEnds) {
   for (const bool wide : {false, true}) {
     const TemporaryDirectory directory;
     const auto write = [&](const char* name, const std::vector<std::int64_t>& tokens) {
@@ -70,7 +70,7 @@ TEST(TokenFiles, WindowsOfBothTypesRunOverTheEndsOfFiles) {
   }
 }
 
-TEST(TokenFiles, ValidationIsTheTailOrFilesOfThatName) {
+TEST(TokenFiles, ValidationIsTailOrNamedFiles) {
   const TemporaryDirectory directory;
   directory.write("all.bin", stored<std::uint16_t>(counted(100)));
   const OpenedData tail = open_data("tokens", directory / "all.bin", options_of(4, 0.2));
@@ -107,7 +107,7 @@ TokenDescription described(std::int64_t first, std::int64_t second) {
           .shards = {{"shard_0.bin", first}, {"shard_1.bin", second}}};
 }
 
-TEST(TokenFiles, ADescriptionNeedsNoFlagsAndIsFoundByItself) {
+TEST(TokenFiles, DescriptionIsFoundAndNeedsNoFlags) {
   const TemporaryDirectory directory;
   directory.write("set/shard_1.bin", stored<std::uint16_t>(counted(30, 20)));
   directory.write("set/shard_0.bin", stored<std::uint16_t>(counted(20)));
@@ -122,7 +122,7 @@ TEST(TokenFiles, ADescriptionNeedsNoFlagsAndIsFoundByItself) {
   EXPECT_EQ(shard.train->size(), 4);
 }
 
-TEST(TokenFiles, ErrorsNameTheFileThePlaceAndTheFlag) {
+TEST(TokenFiles, ErrorsNameFilePlaceAndFlag) {
   const TemporaryDirectory directory;
   const std::string odd = directory.write("odd.bin", "12345");
   expect_facts(message_of<DataError>([&] { open_data("tokens", odd, options_of(1)); }),
@@ -152,7 +152,7 @@ TEST(TokenFiles, ErrorsNameTheFileThePlaceAndTheFlag) {
 }
 
 // With the width of the flags, neither file has a token beyond the vocabulary.
-TEST(TokenFiles, WiderTokensAndHeadersAreNamedNotTrainedOn) {
+TEST(TokenFiles, RefusesWiderTokensAndHeaders) {
   const TemporaryDirectory directory;
   RandomStream random(11);
   for (const std::int64_t most : {5'000, 100'000, 200'000}) {
@@ -178,7 +178,7 @@ TEST(TokenFiles, WiderTokensAndHeadersAreNamedNotTrainedOn) {
             374);
 }
 
-TEST(TokenFiles, FlagsThatContradictTheWidthOrTheDescriptionAreRefused) {
+TEST(TokenFiles, RefusesFlagsThatContradictDescription) {
   const TemporaryDirectory directory;
   const std::string plain = directory.write("plain.bin", stored<std::uint16_t>(counted(40)));
   expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, options_of(8, 0, 65'537)); }),

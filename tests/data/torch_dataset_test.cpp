@@ -36,7 +36,7 @@ class Numbers : public torch::data::datasets::Dataset<Numbers> {
   std::atomic<bool> busy_ = false;
 };
 
-TEST(TorchDataset, GivesTheSamplesOfVectorsAndOfStackedExamples) {
+TEST(TorchDataset, ReadsVectorsAndStackedExamples) {
   const auto check = [](const std::shared_ptr<const Dataset>& data) {
     EXPECT_EQ(data->size(), 5);
     EXPECT_EQ(data->info().input_shape, std::vector<std::int64_t>{2});
@@ -73,7 +73,7 @@ TEST(TorchDataset, IsReadByTheThreadsOfALoader) {
   for (std::thread& reader : readers) reader.join();
 }
 
-TEST(TorchDataset, WithoutASizeOrWithTooFewRowsIsRefused) {
+TEST(TorchDataset, RefusesUnknownSizeAndMissingRows) {
   const auto error = [](const auto& make) -> std::string {
     try {
       make();

@@ -34,7 +34,7 @@ TEST(TrainingSampler, EverySampleOnceForAnyNumberOfReaders) {
   }
 }
 
-TEST(TrainingSampler, GlobalBatchesDoNotDependOnTheNumberOfReaders) {
+TEST(TrainingSampler, GlobalBatchesDoNotDependOnReaders) {
   const auto alone = epoch_of(23, 0, 1, 5);
   const auto first = epoch_of(23, 0, 2, 5);
   const auto second = epoch_of(23, 1, 2, 5);
@@ -51,7 +51,7 @@ TEST(TrainingSampler, CountsBatchesOfTheLongestReader) {
   EXPECT_EQ(TrainingSampler(8, {.index = 1, .count = 2}).batches_per_epoch(4), 1);
 }
 
-TEST(TrainingSampler, OthersReadTheRestOfAnEpochThatHasBegun) {
+TEST(TrainingSampler, OtherReadersFinishAStartedEpoch) {
   // 4 readers have done 3 batches of 5 samples each, out of 100 samples: 3, 5 or 70 readers share the rest.
   const std::vector<std::int64_t> order = epoch_of(100, 0, 1, 2);
   const std::int64_t done = 4 * 5 * 3;
@@ -90,7 +90,7 @@ int file_of(std::int64_t sample) {
   return static_cast<int>(std::upper_bound(kFiles.begin(), kFiles.end(), sample) - kFiles.begin()) - 1;
 }
 
-TEST(TrainingSampler, ByFileEachReadsWholeFilesAndEverySampleIsReadOnce) {
+TEST(TrainingSampler, ByFileEverySampleIsReadOnce) {
   for (const bool shuffle : {false, true}) {
     for (int readers = 1; readers <= 7; ++readers) {
       std::vector<std::int64_t> seen;
@@ -125,7 +125,7 @@ TEST(TrainingSampler, ByFileEachReadsWholeFilesAndEverySampleIsReadOnce) {
 
 // Readers by file and by sample alternate within one epoch, like a training that is resumed with other world
 // sizes.
-TEST(TrainingSampler, OthersReadTheRestOfAnEpochThatWasReadByFile) {
+TEST(TrainingSampler, OtherReadersFinishAnEpochByFile) {
   const std::vector<TrainingSampler::Done> turns = {{.samples = 4},
                                                     {.readers = 3, .samples = 5, .by_file = true},
                                                     {.readers = 2, .samples = 6},

@@ -93,7 +93,7 @@ TEST(WordPiece, TakesTheLongestPieces) {
   EXPECT_EQ(pieces(tokenizer, "caf\xC3\xA9\xE4\xBD\xA0"), (Words{"cafe", "\xE4\xBD\xA0"}));
 }
 
-TEST(WordPiece, AWordOfMoreThanAHundredCharactersIsUnknown) {
+TEST(WordPiece, WordOverHundredCharactersIsUnknown) {
   const WordPiece tokenizer(kVocabulary, {});
   EXPECT_EQ(tokenizer.encode(std::string(100, 'a')).size(), 100U);
   EXPECT_EQ(pieces(tokenizer, std::string(101, 'a')), (Words{"[UNK]"}));
@@ -107,7 +107,7 @@ TEST(WordPiece, SpecialTokensInATextAreThemselves) {
   EXPECT_FALSE(tokenizer.is_special(8));
 }
 
-TEST(WordPiece, ReadsAFileAndNamesWhatIsWrongInIt) {
+TEST(WordPiece, ReadsFileAndNamesItsErrors) {
   const TemporaryDirectory directory;
   const auto file = [&](const std::string& content) { return directory.write("vocab.txt", content); };
   const std::string specials = "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n[MASK]\r\n";

@@ -126,7 +126,7 @@ TEST(DeviceChoice, RanksTellEachOtherTheirCards) {
   EXPECT_TRUE(agreed(2, "auto", [](int) { return kCpuBuild; })[0].cards.empty());
 }
 
-TEST(DeviceChoice, ARankWithoutADeviceIsNamedByAll) {
+TEST(DeviceChoice, AllRanksNameRankWithoutDevice) {
   const auto store = std::make_shared<MemoryStore>();
   std::vector<std::string> messages(3);
   tests::run_rank_threads(3, [&](int rank) {

@@ -123,7 +123,7 @@ TEST(Discover, ABatchScriptIsOneProcess) {
   EXPECT_FALSE(tasks_without_srun(script));
 }
 
-TEST(Discover, RanksThatABatchScriptStartsItselfMeetOnItsFirstHost) {
+TEST(Discover, BatchScriptRanksUseTheFirstHost) {
   const Identity self = discover({{"RANK", "1"},
                                   {"WORLD_SIZE", "2"},
                                   {"SLURM_PROCID", "0"},
@@ -264,7 +264,7 @@ TEST(Discover, ReadsTfConfig) {
   EXPECT_EQ(evaluator.role, "evaluator");
 }
 
-TEST(Discover, TheIndexOfTfConfigMayBeAText) {
+TEST(Discover, TfConfigIndexMayBeAString) {
   const auto with_index = [](const std::string& index) {
     return EnvironmentMap{
         {"TF_CONFIG",
@@ -295,7 +295,7 @@ TEST(Discover, AddressesOfIpv6HaveNoBrackets) {
   EXPECT_EQ(worker.local_world_size, 2);
 }
 
-TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
+TEST(Discover, RefusesUnsupportedTfConfigRoles) {
   const auto tf_config = [](const std::string& cluster, const std::string& type, int index) {
     return EnvironmentMap{{"TF_CONFIG", R"({"cluster":{)" + cluster + R"(},"task":{"type":")" + type +
                                             R"(","index":)" + std::to_string(index) + "}}"}};
@@ -398,7 +398,7 @@ TEST(Discover, TheLauncherWinsInsideASchedulersTask) {
   }
 }
 
-TEST(Discover, AMarkThatIsLeftOverMakesNoRank) {
+TEST(Discover, LeftoverVariableMakesNoRank) {
   for (const char* mark : {"TORCHELASTIC_RUN_ID", "RONDO_LAUNCHER"}) {
     EXPECT_FALSE(is_one_of_several({{mark, "1"}}));
     EXPECT_EQ(discover({{mark, "1"}}).world_size, 1);

@@ -44,7 +44,7 @@ TEST(LauncherPlace, IsToldBySrun) {
   EXPECT_EQ(told->node_rank, 1);
 }
 
-TEST(LauncherPlace, IsToldByMpirunAndASliceOfTpus) {
+TEST(LauncherPlace, ComesFromMpirunAndTpuSlices) {
   const EnvironmentMap mpirun = {{"OMPI_COMM_WORLD_RANK", "2"},
                                  {"OMPI_COMM_WORLD_SIZE", "3"},
                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},

@@ -92,7 +92,7 @@ TEST(DiscoverProperty, ConsistentSourcesAgreeWhateverIsLeftOut) {
   EXPECT_GT(found, 2000);
 }
 
-TEST(DiscoverProperty, OneChangedStatementIsAnErrorThatNamesIt) {
+TEST(DiscoverProperty, ChangedStatementIsANamedError) {
   // Pairs of variables with the same meaning.
   const std::vector<std::pair<std::string, std::string>> pairs = {{"RANK", "SLURM_PROCID"},
                                                                   {"RANK", "OMPI_COMM_WORLD_RANK"},
@@ -140,7 +140,7 @@ TEST(DiscoverProperty, OneChangedStatementIsAnErrorThatNamesIt) {
   }
 }
 
-TEST(DiscoverProperty, AnyTextIsAnAnswerOrAUsageError) {
+TEST(DiscoverProperty, AnyTextIsParsedOrAUsageError) {
   constexpr std::string_view alphabet = "0123456789-[],()x: \"{}abn";
   const std::vector<std::string> variables = {
       "RANK",         "WORLD_SIZE", "SLURM_PROCID", "SLURM_TASKS_PER_NODE", "SLURM_JOB_NODELIST",

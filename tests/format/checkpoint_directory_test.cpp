@@ -86,7 +86,7 @@ TEST(CheckpointDirectory, IncompleteOnesAreNotListed) {
 }
 
 // A run that continues from an older checkpoint never deletes its own new checkpoints.
-TEST(CheckpointDirectory, PruningCountsUpToTheStepThatWasWritten) {
+TEST(CheckpointDirectory, PruningCountsUpToTheWrittenStep) {
   const TemporaryDirectory directory;
   for (const std::int64_t step : {2, 4, 10}) save(directory.path(), step, 3);
   save(directory.path(), 5, 1);
@@ -108,7 +108,7 @@ TEST(CheckpointDirectory, OneThatIsRemovedLeavesNothing) {
   EXPECT_EQ(names_in(directory.path()), (std::vector<std::string>{"step-00000002"}));
 }
 
-TEST(CheckpointDirectory, TheNewestIsMeantWhateverItsStateAndDamageNamesTheIntactOne) {
+TEST(CheckpointDirectory, SelectsNewestAndNamesIntactOne) {
   const TemporaryDirectory directory;
   const fs::path intact = save(directory / "checkpoints", 1);
   const fs::path flipped = save(directory / "checkpoints", 2);
@@ -253,7 +253,7 @@ int save_must_fail(const fs::path& root, const std::string& reason) {
   return verify_checkpoint(root / "step-00000001").empty() ? 0 : failed("the previous checkpoint is damaged");
 }
 
-TEST(CheckpointDirectory, AFullDiskIsOneErrorAndLeavesThePreviousCheckpoint) {
+TEST(CheckpointDirectory, FullDiskIsOneErrorAndKeepsPrevious) {
   const TemporaryDirectory directory;
   constexpr int cannot_mount = 77;
   const int result = in_child([&] {
@@ -269,7 +269,7 @@ TEST(CheckpointDirectory, AFullDiskIsOneErrorAndLeavesThePreviousCheckpoint) {
 }
 
 // As on file systems that cannot rename directories.
-TEST(CheckpointDirectory, ARenameThatFailsIsOneErrorAndLeavesThePreviousCheckpoint) {
+TEST(CheckpointDirectory, FailedRenameIsOneErrorAndKeepsPrevious) {
   const TemporaryDirectory directory;
   save(directory.path(), 1, 1);
   // no rename replaces a file with a directory
@@ -280,7 +280,7 @@ TEST(CheckpointDirectory, ARenameThatFailsIsOneErrorAndLeavesThePreviousCheckpoi
   EXPECT_TRUE(verify_checkpoint(directory / checkpoint_name(1)).empty());
 }
 
-TEST(CheckpointDirectory, AFileSizeLimitIsOneErrorAndLeavesThePreviousCheckpoint) {
+TEST(CheckpointDirectory, FileSizeLimitKeepsPreviousCheckpoint) {
   const TemporaryDirectory directory;
   EXPECT_EQ(in_child([&] {
               ::signal(SIGXFSZ, SIG_IGN);

@@ -24,7 +24,7 @@ RunData run_in(const std::filesystem::path& directory, double loss, const std::s
   return read_run(directory);
 }
 
-TEST(Comparison, HasTheCurvesOfEachRunAndWhatDiffers) {
+TEST(Comparison, HasCurvesAndDifferencesOfEachRun) {
   const TemporaryDirectory directory;
   const std::vector<RunData> runs{
       run_in(directory / "a", 3, R"({"lr": 0.1, "seed": 1, "model": {"width": 4}})"),
@@ -39,7 +39,7 @@ TEST(Comparison, HasTheCurvesOfEachRunAndWhatDiffers) {
   EXPECT_EQ(document["comparison"]["differences"].dump(), R"([["lr","0.1","0.2"],["momentum",null,"0.9"]])");
 }
 
-TEST(Comparison, ScalingIsThroughputPerRankNextToTheFewestRanks) {
+TEST(Comparison, ScalingIsThroughputPerRankRelativeToFewest) {
   const TemporaryDirectory directory;
   const RunData one = run_in(directory / "one", 3, "{}");  // 300 samples per second
   RunData two = run_in(directory / "two", 5, "{}");        // 500 samples per second
@@ -52,7 +52,7 @@ TEST(Comparison, ScalingIsThroughputPerRankNextToTheFewestRanks) {
       "scaling_efficiency"));
 }
 
-TEST(Comparison, NamesRunsByAsMuchOfTheirPathsAsDiffers) {
+TEST(Comparison, NamesRunsByDifferingPathParts) {
   const TemporaryDirectory directory;
   const std::vector<RunData> runs{run_in(directory / "one/run", 3, "{}"),
                                   run_in(directory / "two/run", 3, "{}")};

@@ -37,7 +37,7 @@ TEST(ComputeTimeline, TheInnermostEventIsWhatWasComputed) {
                                         {"forward", 20}}));
 }
 
-TEST(ComputeTimeline, APartOfAnEventCountsByItsPart) {
+TEST(ComputeTimeline, PartOfAnEventCountsProportionally) {
   EXPECT_EQ(during({{30, 65}}), (Times{{"forward of h.0", 10}, {"forward of h.1", 5}}));
   EXPECT_EQ(during({{95, 120}}), (Times{{"backward", 10}, {"backward of h.1", 10}, {"forward", 5}}));
 }
@@ -58,7 +58,7 @@ TEST(ComputeTimeline, BlocksUnderWayTogetherCountOnce) {
   EXPECT_EQ(during({{10, 30}, {20, 40}}), (Times{{"forward of h.0", 30}}));
 }
 
-TEST(ComputeTimeline, EventsThatCrossAreCutWhereTheOuterEnds) {
+TEST(ComputeTimeline, CrossingEventsAreCutAtTheOuterEnd) {
   std::vector<TraceSpan> events = {computed("backward", 0, 100), computed("backward", 10, 60, "a"),
                                    computed("backward", 50, 120, "b")};
   nest(events);

@@ -34,7 +34,7 @@ TEST(MetricsTail, OfANamedPipeIsRefusedByName) {
   }
 }
 
-TEST(MetricsTail, GivesEachRowOnceWhenItsLineIsWhole) {
+TEST(MetricsTail, ReturnsEachCompleteRowOnce) {
   const TemporaryDirectory directory;
   MetricsTail tail(directory / "metrics.jsonl");
   EXPECT_TRUE(tail.read().rows.empty()) << "there is no file yet";

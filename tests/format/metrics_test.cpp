@@ -56,7 +56,7 @@ TEST(Metrics, AnybodysNumbersComeBackByTheirNames) {
   EXPECT_NE(to_json_line(step).find("\"gradient_norm\":2.0"), std::string::npos);
 }
 
-TEST(Metrics, ALossThatIsNotFiniteIsNullAndReadsAsNaN) {
+TEST(Metrics, NonFiniteLossIsWrittenAsNull) {
   const TemporaryDirectory directory;
   MetricsRow row;
   row.loss = std::nan("");
@@ -87,7 +87,7 @@ TEST(Metrics, DamagedLinesAreNamedAndSkipped) {
   EXPECT_THROW(read_metrics(directory / "missing"), DataError);
 }
 
-TEST(Metrics, AWriterEndsTheLineThatAKilledOneLeft) {
+TEST(Metrics, WriterCompletesLineOfAKilledOne) {
   const TemporaryDirectory directory;
   write_all(directory / "m", "{\"step\":1}\n{\"step\":2,\"lo");
   MetricsRow row;

@@ -36,7 +36,7 @@ std::map<std::string, json> metrics_of(otlp::TrainingMetrics& metrics) {
   return result;
 }
 
-TEST(Otlp, HasTheNewestFiguresAndTheDurationsOfAllSteps) {
+TEST(Otlp, HasNewestFiguresAndAllStepDurations) {
   otlp::TrainingMetrics metrics;
   EXPECT_FALSE(metrics.changed());
   for (const std::int64_t step : {1, 2, 3}) metrics.add(std::vector{row(0, step), row(1, step)});
@@ -70,7 +70,7 @@ TEST(Otlp, HasTheNewestFiguresAndTheDurationsOfAllSteps) {
   EXPECT_EQ(found.count("rondo.train.communication.duration"), 0U);  // was not measured
 }
 
-TEST(Otlp, CountsEachValueInTheBucketOfItsBound) {
+TEST(Otlp, CountsValuesInBucketsByBound) {
   otlp::HistogramPoint point;
   for (const double value : {0.0001, 0.00011, 60.0, 61.0}) point.add(value);
   EXPECT_EQ(point.buckets.front(), 1U);  // bounds are inclusive

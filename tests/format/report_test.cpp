@@ -192,7 +192,7 @@ Trace trace_of(int steps, int events_per_step) {
   return trace;
 }
 
-TEST(Report, ChoosesStepsSpreadOverTheRunWithoutTheFirst) {
+TEST(Report, ChoosesStepsAcrossTheRunWithoutTheFirst) {
   const auto timelines = select_timelines(trace_of(101, 3), 5, 600);
   std::vector<std::int64_t> steps;
   for (const StepTimeline& t : timelines) steps.push_back(t.step);
@@ -201,7 +201,7 @@ TEST(Report, ChoosesStepsSpreadOverTheRunWithoutTheFirst) {
   EXPECT_EQ(timelines[2].events[1].event.begin_ns, 1000);
 }
 
-TEST(Report, KeepsTheLongestEventsOfAStepThatHasTooMany) {
+TEST(Report, KeepsLongestEventsOfCrowdedSteps) {
   const auto timelines = select_timelines(trace_of(1, 1000), 5, 10);
   ASSERT_EQ(timelines.size(), 1U);
   EXPECT_EQ(timelines[0].events.size(), 10U);
@@ -244,7 +244,7 @@ TEST(Report, TellsTheCommunicationOfEachUnit) {
   EXPECT_TRUE(blocks_by_unit(trace, 9).empty());
 }
 
-TEST(Report, DrawsMemoryOfOneStepAndThePeakByUnit) {
+TEST(Report, DrawsMemoryOfOneStepByUnit) {
   const TemporaryDirectory directory;
   write_run(directory.path(), 1, 3);
   {

@@ -52,7 +52,7 @@ TEST(RunFile, EachStartIsKeptBehindThoseBefore) {
   EXPECT_EQ(starts[1].made.command, start_at(7, "").made.command);
 }
 
-TEST(RunFile, ATrainingThatBeginsAnewForgetsWhatWasThere) {
+TEST(RunFile, NewTrainingClearsEarlierStarts) {
   const TemporaryDirectory directory;
   add_run_start(directory / "run.json", start_at(0, "ddp"));
   add_run_start(directory / "run.json", start_at(9, "ddp"));
@@ -62,7 +62,7 @@ TEST(RunFile, ATrainingThatBeginsAnewForgetsWhatWasThere) {
   EXPECT_EQ(read_run_starts(directory / "run.json").size(), 1U);
 }
 
-TEST(RunFile, DamageIsNamedAndDoesNotKeepATrainingFromGoingOn) {
+TEST(RunFile, DamageIsNamedAndTrainingContinues) {
   const TemporaryDirectory directory;
   for (const char* damaged : {"{", "[]", R"({"starts":[{"program":3}]})", R"({"starts":7})"}) {
     write_all(directory / "run.json", damaged);
@@ -77,7 +77,7 @@ TEST(RunFile, DamageIsNamedAndDoesNotKeepATrainingFromGoingOn) {
   EXPECT_EQ(read_run_starts(directory / "run.json").size(), 1U);
 }
 
-TEST(RunFile, ValuesThatCannotBeAreNamedWithTheirPlace) {
+TEST(RunFile, InvalidValuesNameTheirPlace) {
   const TemporaryDirectory directory;
   const auto refused = [&](const char* key, const char* value) {
     nlohmann::json start = to_json(start_at(0, "ddp"));

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RunLock, KeepsASecondWriterOutAndNamesTheFirst) {
+TEST(RunLock, RefusesSecondWriterAndNamesTheFirst) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "runs/a";
   std::optional<RunLock> lock(run);

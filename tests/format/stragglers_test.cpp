@@ -39,7 +39,7 @@ TEST(RankTimes, MeansCountEachStepOnce) {
 }
 
 // The other ranks wait for it, so the wall time is equal on all ranks and only the compute time differs.
-TEST(Straggler, IsTheRankThatComputesLongerNotTheOneThatWaits) {
+TEST(Straggler, IsTheRankWithMostComputation) {
   const std::vector<MetricsRow> rows{row(0, 1, 100, 50), row(1, 1, 149, 1), row(2, 1, 102, 48)};
   const auto straggler = find_straggler(rank_times(rows));
   ASSERT_TRUE(straggler);

@@ -64,7 +64,7 @@ MetricsRow validation_of(std::int64_t step) {
   return row;
 }
 
-TEST(ThinnedMetrics, OfSeveralStepsAtOnceAreThoseOfEach) {
+TEST(ThinnedMetrics, OfSeveralStepsEqualThoseOfEach) {
   const TemporaryDirectory directory;
   const auto one_by_one = directory / "one.jsonl", at_once = directory / "all.jsonl";
   // 48 rows of two ranks: thinned twice if at most 32 rows are allowed.
@@ -85,7 +85,7 @@ TEST(ThinnedMetrics, OfSeveralStepsAtOnceAreThoseOfEach) {
   }
 }
 
-TEST(ThinnedMetrics, OfAShortRunAreARowForEveryStepAndRank) {
+TEST(ThinnedMetrics, OfShortRunsKeepEveryRow) {
   const TemporaryDirectory directory;
   ThinnedMetricsWriter writer(directory / "metrics.jsonl", 0);
   append_steps(writer, 1, 20, 2);
@@ -96,7 +96,7 @@ TEST(ThinnedMetrics, OfAShortRunAreARowForEveryStepAndRank) {
   EXPECT_EQ(read_all(directory / "metrics.jsonl"), expected);
 }
 
-TEST(ThinnedMetrics, OfALongRunAreFewAndLoseNothingThatTheReportDraws) {
+TEST(ThinnedMetrics, OfLongRunsKeepWhatTheReportDraws) {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory / "metrics.jsonl";
   constexpr std::size_t kMost = 1024;
@@ -163,7 +163,7 @@ TEST(ThinnedMetrics, OfManyRanksStayBelowTwoHundredMegabytes) {
   EXPECT_LT((ThinnedMetricsWriter::kMostRows + 64) * longest, 100'000'000U);
 }
 
-TEST(ThinnedMetrics, OfAResumedRunGoOnAtItsStep) {
+TEST(ThinnedMetrics, OfResumedRunsContinueAtTheirStep) {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory / "metrics.jsonl";
   {
@@ -215,7 +215,7 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-TEST(ThinnedMetrics, WhatAFullDiskRefusedIsWrittenOnceThereIsRoom) {
+TEST(ThinnedMetrics, WritesRowsRefusedByAFullDiskLater) {
   for (const std::size_t most_rows : {std::size_t{1000}, std::size_t{40}}) {
     const TemporaryDirectory directory;
     ThinnedMetricsWriter whole(directory / "whole.jsonl", 0, false, most_rows);

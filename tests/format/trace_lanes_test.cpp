@@ -9,7 +9,7 @@ Trace::Event sent(int rank, std::int64_t begin, std::int64_t end) {
   return {rank, {.name = "send", .lane = Lane::communication, .begin_ns = begin, .end_ns = end}};
 }
 
-TEST(TraceLanes, TheFirstFreeLaneOfTheRankIsTaken) {
+TEST(TraceLanes, TakesTheFirstFreeLaneOfARank) {
   const std::vector<Trace::Event> events{sent(0, 0, 10),
                                          sent(0, 1, 3),
                                          sent(1, 1, 5),
@@ -23,7 +23,7 @@ TEST(TraceLanes, TheFirstFreeLaneOfTheRankIsTaken) {
 }
 
 // As many lanes as operations: a linear search per operation would take minutes.
-TEST(TraceLanes, OfVeryManyAtOnceEachHasItsOwn) {
+TEST(TraceLanes, GivesManyConcurrentEventsTheirOwnLanes) {
   constexpr int kMany = 200'000;
   std::vector<Trace::Event> events;
   for (int i = 0; i < kMany; ++i) events.push_back(sent(0, i, 1'000'000));

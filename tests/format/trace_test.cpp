@@ -50,7 +50,7 @@ TEST(Trace, PartsOfAllRanksMergeIntoOneFile) {
 }
 
 // Rank 1's clock shows another time and is slower by a thousandth.
-TEST(Trace, RanksOfOtherHostsAreDrawnOnRank0sClock) {
+TEST(Trace, DrawsOtherHostsOnRank0sClock) {
   const TemporaryDirectory directory;
   constexpr std::int64_t kBegin = 7'000'000'000, kMs = 1'000'000;
   for (const int rank : {0, 1}) {
@@ -112,7 +112,7 @@ TEST(Trace, ABlockKeepsItsFigures) {
 
 // Requirements of the format, so that a viewer draws everything: events of one thread nest or do not overlap,
 // and each asynchronous event that begins also ends.
-TEST(Trace, OperationsUnderWayTogetherHaveThreadsOfTheirOwn) {
+TEST(Trace, ConcurrentOperationsHaveTheirOwnThreads) {
   const TemporaryDirectory directory;
   {
     TraceWriter writer(directory.path(), 0);

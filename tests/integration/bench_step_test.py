@@ -51,7 +51,7 @@ def test_losses_equal_pytorchs_over_100_steps(bench, backend, model, optimizer, 
 # At larger rates the gpt amplifies a difference in the last bit of a product, which depends on the batch, by 1.2 per
 # step.
 @pytest.mark.parametrize("model, rate", [pytest.param("gpt-tiny", 0.01, marks=pytest.mark.long), ("mlp", 0.05)])
-def test_two_ranks_equal_one_process_on_the_joint_batch(bench, model, rate):
+def test_two_ranks_equal_one_process(bench, model, rate):
     """Rank r draws its own rows for every step; --ranks 1 with --joint-batch draws the rows of both ranks."""
     options = ["step", "--model", model, "--losses", "--optimizer", "sgd", "--lr", rate, "--rounds", 1, "--steps",
                100, "--warm-up", 0, "--json", "-"]
@@ -111,7 +111,7 @@ def test_wrong_usage(bench, words, complaint):
     assert finished.stdout == ""
 
 
-def test_a_python_without_torch_is_named_and_the_rest_measured(bench, tmp_path):
+def test_skips_python_without_torch(bench, tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 3\n")
     python.chmod(0o755)

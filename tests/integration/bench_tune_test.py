@@ -44,7 +44,7 @@ def test_figures_are_kept_and_picked_by(bench, tmp_path):
         assert chosen == [picked(cell).replace("engine", "auto")]
 
 
-def test_picks_are_compared_with_figures_that_they_were_not_made_by(bench, tmp_path):
+def test_compares_picks_with_fresh_measurements(bench, tmp_path):
     result = bench("--check-chooser", "--operations", "all_reduce,reduce_scatter", "--sizes", "64KiB",
                    "--json", str(tmp_path / "rows.json"))
     assert result.returncode == 0, result.stderr

@@ -68,7 +68,7 @@ def test_logits_of_a_classifier_equal_those_of_transformers(predict, tmp_path, a
         numpy.testing.assert_allclose(ours["logits"], model(**theirs).logits[0].detach().numpy(), atol=1e-5, rtol=0, err_msg=text)
 
 
-def test_logits_of_a_language_model_equal_those_of_transformers(predict, tmp_path):
+def test_language_model_logits_equal_transformers(predict, tmp_path):
     model, tokenizer = make_folder(tmp_path, "BertForMaskedLM")
     texts = ["the [MASK] was good", "[MASK] [MASK]\tthe [MASK] film", "no mask"]
     for text, ours in zip(texts, predict(tmp_path, "mlm", texts), strict=True):
@@ -239,7 +239,7 @@ def test_a_fine_tuned_model_opens_in_transformers(rondo, labelled, folder, tmp_p
         assert torch.equal(dict(model.state_dict())[name], value), name
 
 
-def test_pre_training_hides_other_tokens_in_every_epoch_alike_on_all_layouts(rondo, folder, tmp_path):
+def test_masked_tokens_depend_on_epoch_only(rondo, folder, tmp_path):
     source = random.Random(1)
     text = "\n".join(" ".join(source.choices(WORDS[:16], k=12)) for _ in range(40))
     (tmp_path / "text.txt").write_text(text)
@@ -252,7 +252,7 @@ def test_pre_training_hides_other_tokens_in_every_epoch_alike_on_all_layouts(ron
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
 
 
-def test_a_resumed_fine_tuning_goes_on_as_if_it_had_not_stopped(rondo, labelled, folder, tmp_path):
+def test_fine_tuning_resumes_bit_for_bit(rondo, labelled, folder, tmp_path):
     flags = [*BERT, "--data", labelled, "--from-pretrained", folder, "--freeze", "embeddings,layer.0", "--batch-size", 16,
              "--checkpoint-every", 3]
     assert rondo("train", *flags, "--steps", 6, "--run-dir", tmp_path / "whole").returncode == 0
@@ -310,7 +310,7 @@ def break_tensor(folder, change):
     (lambda f: (f / "vocab.txt").write_text("\n".join(SPECIAL + [f"w{i}" for i in range(500)])),
      "the vocabulary has 505 tokens", 2),
 ])
-def test_a_bad_folder_is_one_error_that_names_it(rondo, labelled, folder, tmp_path, change, message, code):
+def test_names_bad_pretrained_folder_once(rondo, labelled, folder, tmp_path, change, message, code):
     change(folder)
     result = rondo("train", *BERT, "--data", labelled, "--from-pretrained", folder, "--run-dir", tmp_path / "run")
     assert result.returncode == code, result.stderr

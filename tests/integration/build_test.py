@@ -32,7 +32,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_log_has_lines_with_counts_and_nothing_when_there_is_nothing_to_do(run, repository, folder):
+def test_log_shows_counts_only_while_building(run, repository, folder):
     done = run(repository / "scripts/build.py", folder, "fine")
     assert done.returncode == 0, done.stderr
     first, *_, last, summary = done.stdout.splitlines()
@@ -65,7 +65,7 @@ def test_a_terminal_has_one_line(repository, folder):
     assert b"[2/3]" in shown and b"some b.o" in shown, shown
 
 
-def test_time_left_follows_from_what_each_kind_of_step_takes(repository):
+def test_time_left_weighs_kinds_of_steps(repository):
     spec = importlib.util.spec_from_file_location("build", repository / "scripts" / "build.py")
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)

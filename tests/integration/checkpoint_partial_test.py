@@ -17,7 +17,7 @@ def trained(words, clean_environment, tmp_path):
     return read_safetensors(newest(tmp_path / "source") / "model.safetensors")
 
 
-def test_weights_with_other_names_load_by_rules_and_every_difference_is_named(words, clean_environment, trained, tmp_path):
+def test_rules_load_renamed_weights(words, clean_environment, trained, tmp_path):
     """The losses after loading under other names equal those after loading under the model's own names."""
     weights = {f"theirs.{name}": array for name, array in trained.items()}
     write_safetensors(tmp_path / "theirs.safetensors", weights)
@@ -56,7 +56,7 @@ def test_bad_flags(words, clean_environment, tmp_path, flags, fact):
     assert fact in done.stderr
 
 
-def test_frozen_weights_are_links_and_the_run_goes_on_as_without(words, rondo_bin, clean_environment, trained, tmp_path):
+def test_links_frozen_weights_and_resumes(words, rondo_bin, clean_environment, trained, tmp_path):
     """Two processes as zero2, and one: all checkpoints share one file of frozen tensors."""
     words = [word if word != "32" else "128" for word in words]
     frozen = ["--freeze", sorted(name for name, array in trained.items() if array.ndim == 2)[0].rsplit(".", 1)[0]]

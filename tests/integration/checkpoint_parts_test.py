@@ -41,7 +41,7 @@ def newest(run_dir):
     return sorted((run_dir / "checkpoints").glob("step-*"))[-1]
 
 
-def test_a_run_goes_on_in_another_layout_from_parts_written_in_the_background(words, rondo_bin, clean_environment, tmp_path):
+def test_resumes_async_parts_in_another_layout(words, rondo_bin, clean_environment, tmp_path):
     """Three processes as zero3, then one process, then three again: the losses always equal those of one process."""
     batches = ["--global-batch-size", "6"]
     words = [word for i, word in enumerate(words) if word != "--batch-size" and words[i - 1] != "--batch-size"] + batches
@@ -66,7 +66,7 @@ def test_a_run_goes_on_in_another_layout_from_parts_written_in_the_background(wo
         assert there[step] == pytest.approx(loss, rel=2e-4), step
 
 
-def test_from_four_parts_to_three_to_one_every_byte_stays(words, rondo_bin, clean_environment, tmp_path):
+def test_resharding_keeps_every_byte(words, rondo_bin, clean_environment, tmp_path):
     run(words, clean_environment, "--steps", 2, "--run-dir", tmp_path / "four", "--nproc-per-node", 4, "--strategy", "zero3",
         "--checkpoint-sharded")
     commands = {"three": ["reshard", tmp_path / "four", tmp_path / "three", "--parts", 3],
@@ -85,7 +85,7 @@ def test_from_four_parts_to_three_to_one_every_byte_stays(words, rondo_bin, clea
     assert whole["four"] == whole["three"] == whole["one"]
 
 
-def test_a_checkpoint_of_a_newer_format_is_refused_as_that(words, rondo_bin, clean_environment, tmp_path):
+def test_refuses_newer_checkpoint_format(words, rondo_bin, clean_environment, tmp_path):
     run(words, clean_environment, "--steps", 1, "--run-dir", tmp_path / "a")
     manifest = newest(tmp_path / "a") / "manifest.json"
     newer, changed = re.subn(rb'("version": )\d+', rb"\g<1>9", manifest.read_bytes(), count=1)
@@ -96,7 +96,7 @@ def test_a_checkpoint_of_a_newer_format_is_refused_as_that(words, rondo_bin, cle
     run([rondo_bin / "rondo", "checkpoint", "verify", tmp_path / "a"], clean_environment, code=1)
 
 
-def test_the_newest_or_the_one_before_loads_after_a_kill_at_any_moment(words, rondo_bin, clean_environment, tmp_path):
+def test_checkpoint_loads_after_kill_at_any_moment(words, rondo_bin, clean_environment, tmp_path):
     """All processes of the job die by SIGKILL while checkpoints are written one after the other."""
     draw = random.Random(3)
     run_dir = tmp_path / "run"
@@ -122,7 +122,7 @@ def test_the_newest_or_the_one_before_loads_after_a_kill_at_any_moment(words, ro
         before = int(newest(run_dir).name[5:])
 
 
-def test_a_part_that_is_missing_or_of_another_job_is_named(words, rondo_bin, clean_environment, tmp_path):
+def test_names_missing_or_foreign_part(words, rondo_bin, clean_environment, tmp_path):
     run_dir = tmp_path / "run"
     run(words, clean_environment, "--steps", 1, "--run-dir", run_dir, "--nproc-per-node", 2, "--strategy", "zero3",
         "--checkpoint-sharded")

@@ -127,16 +127,16 @@ def test_a_resumed_run_keeps_its_error_feedback(train, tmp_path):
         finished = train("int8", run_dir, steps=steps)
         assert finished.returncode == 0, finished.stderr
     finished = train("int8", "parts", "--resume", steps=6)
-    assert finished.returncode == 0 and "begins anew" not in finished.stderr, finished.stderr
+    assert finished.returncode == 0 and "is reset" not in finished.stderr, finished.stderr
     assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
     finished = train("int8", "parts", "--resume", steps=8, ranks=1)
-    assert finished.returncode == 0 and "begins anew" not in finished.stderr, "one process has no use for a codec"
+    assert finished.returncode == 0 and "is reset" not in finished.stderr, "one process has no use for a codec"
     finished = train("top_k:0.2", "whole", "--resume", steps=8)
     assert finished.returncode == 0, finished.stderr
-    assert "begins anew: its saved state was saved with communication hook 'codec int8'" in finished.stderr
+    assert "is reset: its saved state was saved with communication hook 'codec int8'" in finished.stderr
 
 
-def test_an_unknown_codec_is_named_with_those_there_are(rondo, train):
+def test_unknown_codec_lists_known_ones(rondo, train):
     for finished in [train("int7", "bad"), rondo("bench", "step", "--codec", "int7"),
                      rondo("bench", "collectives", "--codec", "int7"), rondo("bench-dev", "codecs", "--codec", "int7")]:
         assert finished.returncode == 2

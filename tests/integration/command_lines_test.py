@@ -60,7 +60,7 @@ def test_no_program_checks_numbers_or_paths_by_itself(repository):
     assert found == []
 
 
-def test_no_reader_of_json_passes_on_the_librarys_own_words(repository):
+def test_json_errors_hide_library_text(repository):
     """json_problem() omits the library's name and number; readers should also name the position."""
     catch = re.compile(r"catch \(const (?:[\w:]*[jJ]son\w*::)\w+& (\w+)\) \{(.*?)\n\s*\}", re.DOTALL)
     found = [f"{path.relative_to(repository)}: {name}.what()"
@@ -88,7 +88,7 @@ MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-from
 
 
 @pytest.mark.parametrize("words", MISSING, ids=lambda words: "-".join(words))
-def test_a_path_that_is_not_there_is_wrong_usage(rondo, tmp_path, words):
+def test_missing_path_is_a_usage_error(rondo, tmp_path, words):
     (tmp_path / "HERE").write_text("some text " * 100)
     (tmp_path / "RUN").mkdir()
     (tmp_path / "RUN" / "config.json").write_text('{"model": "gpt-tiny", "data": "HERE"}')
@@ -107,13 +107,13 @@ def test_a_damaged_file_is_a_failure(rondo, tmp_path, words):
     assert result.returncode == 1 and "BAD" in result.stderr, result.stderr
 
 
-def test_an_infeasible_plan_is_said_once_with_one_limit(rondo):
+def test_infeasible_plan_is_reported_once(rondo):
     result = rondo("plan", "--synthetic", "gpt:layers=2,dim=256", "--memory-limit", "1MiB", "--quiet")
     assert result.returncode == 1 and result.stdout == "", result.stdout
     assert result.stderr.count("smallest") == 1 and result.stderr.count(" bytes)") == 1, result.stderr
 
 
-def test_a_plan_does_not_slow_down_by_less_than_nothing(rondo):
+def test_slowdown_of_a_plan_is_not_negative(rondo):
     for layers in (1, 2, 3):
         result = rondo("plan", "--synthetic", f"gpt:layers={layers},dim=64", "--memory-limit", "8GiB", "--quiet")
         assert result.returncode == 0 and "-0.0" not in result.stdout, result.stdout
@@ -132,14 +132,14 @@ def program(tmp_path):
     return write
 
 
-def test_the_error_of_a_launched_program_is_shown_once(rondo, program):
+def test_shows_error_of_launched_program_once(rondo, program):
     result = rondo("run", "-n", 2, program("[ $RANK = 1 ] && exec sleep 100; echo 'no cable in port 7' >&2; exit 1"))
     assert result.returncode == 1
     assert result.stderr.count("no cable in port 7") == 1, result.stderr
     assert "[rank 0] no cable" in result.stderr and "rondo run: rank 0" in result.stderr
 
 
-def test_an_error_that_a_program_also_notes_is_shown_once(rondo, program):
+def test_shows_recorded_error_once(rondo, program):
     note = ("printf '{\"message\": {\"message\": \"no cable in port 7\"}}' >$TORCHELASTIC_ERROR_FILE; "
             "echo 'program: no cable in port 7' >&2; exit 1")
     result = rondo("run", "-n", 1, program(note))
@@ -152,7 +152,7 @@ def test_a_wrong_training_says_so_once(rondo, tmp_path):
     assert result.returncode == 1 and result.stderr.count("short.txt' has") == 1, result.stderr
 
 
-def test_rank_0_reports_an_error_however_late_it_comes_to_it(rondo, rondo_bin, tmp_path):
+def test_late_rank_0_reports_an_agreed_error(rondo, rondo_bin, tmp_path):
     """The launcher stops rank 0 as soon as another rank has ended with the same error."""
     (tmp_path / "text.txt").write_text("some text " * 200)
     result = rondo("run", "-n", 2, rondo_bin / "own_strategy", "--data", "text.txt", "--steps", 1, "--strategy", "slow_to_go")

@@ -82,7 +82,7 @@ def test_what_is_printed_reads_back_as_the_same(rondo, config, tmp_path):
     assert second.count("\n") == text.count("\n")
 
 
-def test_a_flag_that_replaces_a_line_is_said_once(rondo, config, tmp_path):
+def test_reports_overridden_line_once(rondo, config, tmp_path):
     path = config("lr = 0.1\n")
     result = rondo("train", "--config", path, "--run-dir", tmp_path / "run", "--lr", 0.2, "--nproc-per-node", 2)
     assert result.returncode == 0, result.stderr
@@ -167,7 +167,7 @@ def test_the_example_of_the_documentation_trains(rondo, repository, tmp_path):
     assert values["checkpoint-every"][0] == "100" and values["model-config"][0] == '"{\\"tied_head\\":true}"'
 
 
-def test_an_option_without_a_flag_says_where_to_set_it(rondo, config):
+def test_option_without_flag_names_set(rondo, config):
     refused(rondo("train", "--config", config(), "--block-size", "1MiB"), "--block-size is no flag", "--set block-size=1MiB", "--config")
     refused(rondo("train", "--config", config(), "--static-graph"), "--set static-graph=true")
     refused(rondo("train", "--config", config(), "--blok-size", "1MiB"), "unknown flag --blok-size", "--set block-size=VALUE")
@@ -192,7 +192,7 @@ def test_a_wrong_flag_is_answered_by_its_meaning(rondo, given, meant):
     assert result.returncode == 2 and said in result.stderr, result.stderr
 
 
-def test_a_wrong_flag_that_means_nothing_gets_no_advice(rondo):
+def test_meaningless_flag_gets_no_suggestion(rondo):
     for given in ("--nope", "--zzzzzz", "--x"):
         result = rondo("train", "--data", "x", given)
         assert result.returncode == 2 and f"unknown flag {given}\n" in result.stderr, result.stderr

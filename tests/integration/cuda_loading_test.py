@@ -51,7 +51,7 @@ def train(rondo, torch, tmp_path):
 
 
 @pytest.mark.parametrize("device, cards", [("cpu", 2), ("auto", 0), ("auto", None)])
-def test_a_training_on_the_cpu_does_not_load_it(train, device, cards):
+def test_cpu_training_does_not_load_cuda(train, device, cards):
     result = train(device, cards=cards)
     assert result.returncode == 0 and LOADED not in result.stderr, result.stderr
 
@@ -67,7 +67,7 @@ def test_with_a_card_it_is_loaded(train, device):
     """The library provides no devices, like one of another libtorch."""
     result = train(device, cards=2)
     assert result.returncode == 2 and result.stderr.count(LOADED) == 1, result.stderr
-    assert f"--device {device}" in result.stderr and "libtorch_cuda.so was loaded and brings no CUDA devices" in result.stderr
+    assert f"--device {device}" in result.stderr and "libtorch_cuda.so was loaded, but it registered no CUDA devices" in result.stderr
 
 
 def test_the_engine_between_cards_loads_it(train):
@@ -87,7 +87,7 @@ def test_a_library_that_it_needs_is_missing(train, torch, tmp_path, device, code
             assert fact in result.stderr, result.stderr
 
 
-def test_a_required_nccl_names_the_headers_that_are_missing(repository, torch, tmp_path):
+def test_required_nccl_names_missing_headers(repository, torch, tmp_path):
     result = subprocess.run(["cmake", "-S", repository, "-B", tmp_path / "build", "-G", "Ninja", f"-DLIBTORCH={torch}", "-DRONDO_NCCL=REQUIRED",
                              "-DRONDO_BUILD_TESTS=OFF", "-DRONDO_BUILD_PYTHON=OFF"], capture_output=True, text=True, timeout=300)
     said = " ".join(result.stderr.split())

@@ -47,7 +47,7 @@ def images():
             for image in json.loads((ROOT / "tests" / "data" / "image_reference.json").read_text())["images"]}
 
 
-def test_texts_are_tokenized_as_hugging_face_does_and_trained_on(rondo, tmp_path):
+def test_tokenizes_as_hugging_face_and_trains(rondo, tmp_path):
     texts = [words(300, seed) for seed in (1, 2, 3)]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -122,7 +122,7 @@ def test_tokens_without_a_description_need_their_vocabulary(rondo, tmp_path):
     assert not (tmp_path / "out" / "tokens.json").exists()
 
 
-def test_a_mixture_goes_on_in_another_world_where_it_stopped(rondo, tmp_path):
+def test_mixture_resumes_in_another_world_size(rondo, tmp_path):
     for name, seed in (("a.txt", 1), ("b.txt", 5)):
         (tmp_path / name).write_text(words(1500, seed))
     mixed = ["train", *GPT[:-2], "--data", "a.txt,b.txt", "--data-weights", "0.7,0.3", "--validation-fraction", 0.1, "--log-every", 1]
@@ -152,7 +152,7 @@ def folder_of(images, path):
             (path / name / f"{i}{pathlib.Path(file).suffix}").write_bytes(content)
 
 
-def test_an_image_folder_trains_and_goes_on_at_the_same_image(rondo, images, tmp_path):
+def test_image_folder_resumes_at_the_same_image(rondo, images, tmp_path):
     folder_of(images, tmp_path / "data")
     words_of = ["train", *CONVNET, "--data", "data", "--loader-threads", 2, "--log-every", 1, "--seed", 3]
     done(rondo(*words_of, "--epochs", 3, "--run-dir", "whole"))
@@ -165,7 +165,7 @@ def test_an_image_folder_trains_and_goes_on_at_the_same_image(rondo, images, tmp
     assert rows == again, "what is judged is not augmented"
 
 
-def test_a_corrupt_image_is_an_error_or_skipped_by_a_flag(rondo, images, tmp_path):
+def test_corrupt_image_is_error_or_skipped(rondo, images, tmp_path):
     folder_of(images, tmp_path / "data")
     (tmp_path / "data" / "dog" / "0.jpg").write_bytes(images["plain.jpg"][:600])
     words_of = ["train", *CONVNET, "--data", "data", "--epochs", 2, "--seed", 2]
@@ -178,7 +178,7 @@ def test_a_corrupt_image_is_an_error_or_skipped_by_a_flag(rondo, images, tmp_pat
     assert result.returncode == 2 and "skip" in result.stderr
 
 
-def test_tar_shards_train_on_two_ranks_and_go_on(rondo, images, tmp_path):
+def test_tar_shards_train_and_resume(rondo, images, tmp_path):
     (tmp_path / "shards").mkdir()
     content = [images[name] for name in sorted(images) if name.endswith(".jpg")]
     for shard in range(3):
@@ -240,7 +240,7 @@ def test_workers_read_files_of_their_own(rondo, tmp_path):
     assert few.returncode == 2 and "4 processes" in few.stderr and "3 of" in few.stderr
 
 
-def test_one_process_and_two_train_on_the_same_batches(rondo, tmp_path):
+def test_world_size_does_not_change_batches(rondo, tmp_path):
     """This is the default, even if files divide evenly among the processes."""
     (tmp_path / "tables").mkdir()
     for part in range(2):

@@ -27,7 +27,7 @@ leave()
 """
 
 
-def test_a_checkpoint_in_parts_becomes_weights_that_rondo_reads(rondo, tmp_path):
+def test_converts_sharded_checkpoint(rondo, tmp_path):
     (tmp_path / "writer.py").write_text(WRITER)
     ranks = [subprocess.Popen([sys.executable, tmp_path / "writer.py", tmp_path / "dcp", str(rank), tmp_path / "meet",
                                REPOSITORY / "bench" / "peers"], stderr=subprocess.PIPE, text=True) for rank in range(2)]

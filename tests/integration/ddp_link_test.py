@@ -51,7 +51,7 @@ def late_buckets(begin, end, buckets):
 
 
 # With buckets, as in ddp when it also checks that parameters stay equal.
-def test_all_buckets_but_the_last_leave_before_backward_ends(rondo_bin, clean_environment, repository, tmp_path):
+def test_buckets_are_sent_during_backward(rondo_bin, clean_environment, repository, tmp_path):
     run_dir = tmp_path / "run"
     words = [rondo_bin / "rondo-train-worker", "--model", "gpt-tiny", "--layers", 4, "--width", 128, "--seq-len", 64,
              "--data", repository / "rondo" / "collective", "--data-kind", "text", "--extensions", ".cpp", "--batch-size", 32,

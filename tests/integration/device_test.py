@@ -41,7 +41,7 @@ def refused(result, *facts):
     (["--backend", "nccl"], ["NCCL"]),
     (["--backend", "hierarchical(native, nccl)"], ["hierarchical(native, nccl)", "--backend nccl"]),
 ])
-def test_a_device_or_engine_that_is_not_here_is_refused(train, tmp_path, flags, facts):
+def test_refuses_unavailable_device_or_engine(train, tmp_path, flags, facts):
     refused(train(*flags), *facts)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
@@ -61,7 +61,7 @@ def test_other_programs_take_the_same_names(train, rondo, table, tmp_path):
         refused(rondo(*words, "--device", "cuda:x"), "cuda:x", "cuda:N")
 
 
-def test_an_archive_of_a_device_that_is_not_here_is_read(rondo, train, tmp_path):
+def test_reads_archive_of_unavailable_device(rondo, train, tmp_path):
     """torch.save writes the device of each tensor; only the values matter."""
     torch.serialization.register_package(0, lambda storage: "cuda:3", lambda storage, location: None)
     try:
@@ -77,7 +77,7 @@ def test_an_archive_of_a_device_that_is_not_here_is_read(rondo, train, tmp_path)
     assert all(torch.equal(there[name], tensor) for name, tensor in module.state_dict().items())
 
 
-def test_a_run_of_a_device_that_is_not_here_goes_on_where_the_flag_names_another(train, tmp_path):
+def test_resumes_on_another_device(train, tmp_path):
     """The run directory stores --device, as every flag."""
     assert train("--checkpoint-every", 1).returncode == 0
     configuration = tmp_path / "run" / "config.json"

@@ -29,7 +29,7 @@ def test_finds_libtorch_and_the_machine(rondo):
     assert findings["schedulers", "this process"]["data"]["launcher"] == "none"
 
 
-def test_every_missing_thing_comes_with_a_way_to_get_it(rondo):
+def test_every_missing_part_names_a_remedy(rondo):
     _, report, _ = examine(rondo)
     assert [f["name"] for f in report["findings"] if f["state"] != "ok" and not f["get"]] == []
 
@@ -82,7 +82,7 @@ def test_wrong_usage(rondo, words, part):
     assert result.returncode == 2 and part in result.stderr
 
 
-def test_what_is_shown_of_libtorch_and_of_a_missing_scheduler(rondo, tmp_path):
+def test_shows_libtorch_and_missing_scheduler(rondo, tmp_path):
     (tmp_path / "bin").mkdir()
     result, report, findings = examine(rondo, env={"PATH": str(tmp_path / "bin")})
     assert findings["schedulers", "Slurm"]["state"] == "missing" and findings["schedulers", "Slurm"]["get"]

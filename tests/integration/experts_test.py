@@ -30,7 +30,7 @@ def validation(run):
     return [row["validation_loss"] for row in rows(run) if "validation_loss" in row][-1]
 
 
-def test_a_mesh_with_experts_trains_as_one_process_and_goes_on_as_another(train, rondo, tmp_path):
+def test_expert_mesh_trains_and_resumes_on_another_mesh(train, rondo, tmp_path):
     flags = [*EXPERTS, "--set", "capacity-factor=1", "--max-grad-norm", 1]
     train(*flags, "--steps", 8, run_dir="one", ranks=1).check_returncode()
     # Spread over two ranks, then over four (two with copies, or divided sequences), then on one again.

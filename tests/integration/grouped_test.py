@@ -74,7 +74,7 @@ def test_a_resumed_run_goes_on(rondo, flags, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_killed_rank_ends_its_group_and_no_other(rondo, flags, tmp_path):
+def test_killed_rank_ends_only_its_group(rondo, flags, tmp_path):
     steps = 3000  # enough that the kill precedes the last one
     process = rondo.start("train", *flags, *grouped(4, 2), "--steps", steps)
     victim = wait_until(lambda: tasks(process.pid).get(("worker", 3)), "the rank has started")

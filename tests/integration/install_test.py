@@ -33,7 +33,7 @@ def test_every_program_starts_from_any_folder(installed, tmp_path):
     assert [path.name for path in found if not starts(path, "/", plain_environment(tmp_path))] == []
 
 
-def test_the_doctor_of_an_installation_is_content_and_sees_what_is_not(installed, tmp_path):
+def test_installed_doctor_finds_moved_libraries(installed, tmp_path):
     environment = plain_environment(tmp_path) | {"RONDO_MATMUL": "libtorch"}
 
     def programs_finding(prefix):
@@ -94,7 +94,7 @@ def test_a_libtorch_that_was_moved(installed, without_libtorch, command):
     assert found.returncode == 0 and "Usage" in found.stdout, found.stderr
 
 
-def test_a_moved_libtorch_trains_and_torch_free_programs_need_none(installed, without_libtorch, tmp_path):
+def test_trains_with_moved_libtorch(installed, without_libtorch, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("to be or not to be " * 200)
     trained = without_libtorch(installed / "bin" / "rondo", "train", "--data", text, "--steps", 1, "--layers", 1, "--matmul",
@@ -134,7 +134,7 @@ def test_no_link_is_dead(repository, installed):
     assert dead_links(repository, [repository / name for name in tracked if name]) == []
 
 
-def test_an_mpi_without_headers_is_no_engine_and_said_once(repository, rondo_bin, tmp_path):
+def test_reports_mpi_without_headers_once(repository, rondo_bin, tmp_path):
     """As with Debian's openmpi-bin: a compiler that names a missing folder of headers."""
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -160,7 +160,7 @@ def test_an_mpi_without_headers_is_no_engine_and_said_once(repository, rondo_bin
 
 
 @pytest.mark.xdist_group("external")  # one compilation at a time
-def test_a_model_module_is_built_by_the_package_and_trained_by_the_program(installed, rondo_bin, tmp_path, repository):
+def test_package_builds_a_trainable_model_module(installed, rondo_bin, tmp_path, repository):
     """`rondo_model` of find_package(rondo): a single CMake command, then `rondo train --model`."""
     project = tmp_path / "project"
     project.mkdir()

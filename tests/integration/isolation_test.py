@@ -57,7 +57,7 @@ def internet_sockets_of(pid):
     return [line for line in lines if line.split()[9] in mine]
 
 
-def test_two_jobs_share_no_memory_and_open_no_port(train):
+def test_jobs_share_no_memory_and_no_port(train):
     jobs = [train("one"), train("two")]
     families = [family(job.pid) for job in jobs]
     memories = []

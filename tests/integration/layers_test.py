@@ -161,7 +161,7 @@ def test_layers_are_declared_lowest_first(repository):
     assert order_violations(layers) == []
 
 
-def test_no_file_includes_from_a_layer_it_may_not_use(repository):
+def test_layers_include_only_allowed_layers(repository):
     layers = read_layers((repository / "CMakeLists.txt").read_text())
     assert include_violations(repository, layers) == []
 
@@ -275,7 +275,7 @@ def test_texts_are_made_in_the_classic_locale(repository):
     assert set(found) - bytes_only == set()
 
 
-def test_files_are_opened_and_json_is_parsed_in_one_place(repository):
+def test_only_base_opens_files_and_parses_json(repository):
     """Limits, links, pipes and devices are handled in one place (docs/security.md), which other code would bypass."""
     ways = {re.compile(r"\bjson::(parse|accept|sax_parse)\(", re.IGNORECASE): {"rondo/base/json_strict.cpp", "rondo/options/config_file.cpp"},
             re.compile(r"std::ofstream|\bfopen\("): set(),
@@ -328,7 +328,7 @@ def headers_without_a_word(repository, headers):
     return found
 
 
-def test_every_header_stands_in_the_page_of_its_folder(repository, tmp_path):
+def test_folder_readme_lists_every_header(repository, tmp_path):
     headers = [path for path in tracked_files(repository)
                if path.suffix == ".h" and path.relative_to(repository).parts[0] in ("rondo", "apps")]
     assert len(headers) > 500

@@ -51,7 +51,7 @@ def test_it_learns_as_ddp_does(train, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("ranks, strategy", [(2, ["--strategy", "zero2"]), (3, []), (1, ["--strategy", "one_device"])])
-def test_a_run_goes_on_under_another_strategy_or_on_other_ranks(train, tmp_path, ranks, strategy):  # noqa: F811
+def test_resumes_under_another_strategy_or_rank_count(train, tmp_path, ranks, strategy):  # noqa: F811
     train(*LOCAL, "--outer-optimizer", "diloco", "--steps", 6).check_returncode()
     before = validation(tmp_path / "run")
     result = train("--resume", *strategy, "--steps", 8, ranks=ranks)

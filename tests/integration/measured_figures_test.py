@@ -52,7 +52,7 @@ def citations(document):
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_cited_figures_are_those_of_the_table_behind_the_link(name):
+def test_cited_figures_match_linked_tables(name):
     document = REPOSITORY / name
     found = 0
     for line, target, place, figures in citations(document):
@@ -73,7 +73,7 @@ def sections(text):
 
 
 @pytest.mark.parametrize("name", WITHOUT_TABLES)
-def test_ratios_without_a_table_say_with_what_and_when_they_were_measured(name):
+def test_unlinked_ratios_name_their_measurement(name):
     found = 0
     for part in sections((REPOSITORY / name).read_text()):
         loose = [line for line in part.splitlines() if RATIO.search(line) and not LINK.search(line)]
@@ -85,7 +85,7 @@ def test_ratios_without_a_table_say_with_what_and_when_they_were_measured(name):
     assert found > 0
 
 
-def test_the_idle_times_of_schedules_are_those_of_the_table():
+def test_schedule_idle_times_match_the_table():
     page = section((REPOSITORY / "docs" / "model_parallel.md").read_text(), "pipeline-bubbles")
     figures = section((REPOSITORY / "docs" / "benchmarks.md").read_text(), "pipelines-of-4-ranks-emulated-accelerators")
     measured = {row["schedule"]: row for row in tables(figures)[0]}
@@ -99,7 +99,7 @@ def test_the_idle_times_of_schedules_are_those_of_the_table():
         assert row["of the step"] == f"{100 * idle / float(of['step p50 ms']):.0f} %"
 
 
-def test_ratios_of_the_plug_in_are_those_of_its_steps():
+def test_plugin_ratios_match_its_steps():
     page = section((REPOSITORY / "python" / "README.md").read_text(), "measured")
     assert re.search(r"`bench/peers/[^`]*` on 20\d\d-\d\d-\d\d", page)
     rows = [row for t in tables(page) if "ratio" in t[0] for row in t]
@@ -109,7 +109,7 @@ def test_ratios_of_the_plug_in_are_those_of_its_steps():
         assert float(row["ratio"]) == pytest.approx(gloo / rondo, abs=0.005), row
 
 
-def test_every_row_of_the_readme_with_figures_links_to_one_table():
+def test_readme_figures_link_to_one_table():
     measured = section((REPOSITORY / "README.md").read_text(), "benchmarks")
     rows = [line for line in measured.splitlines() if line.startswith("| [")]
     assert len(rows) >= 4
@@ -128,7 +128,7 @@ def times(cell):
     return [microseconds(part) for part in re.fullmatch(rf"({NUMBER} [um]s) \(({NUMBER} [um]s)\)", cell).groups()]
 
 
-def test_ratios_in_the_tables_follow_the_rule_that_stands_above_them():
+def test_table_ratios_follow_their_rule():
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
     assert RULE in page
     checked = marked = 0

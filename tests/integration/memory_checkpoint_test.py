@@ -88,7 +88,7 @@ def is_newest(found, step, every):
 
 
 @pytest.mark.parametrize("launcher", ["run", "train"])
-def test_a_killed_rank_goes_on_from_memory_bit_for_bit(rondo, words, tmp_path, launcher):
+def test_killed_rank_resumes_from_memory_bit_for_bit(rondo, words, tmp_path, launcher):
     flags = [*words, "--strategy", "zero3"]
     start = [*RUN, rondo.program, *flags] if launcher == "run" else [*flags, "--nproc-per-node", 2, "--max-restarts", 2]
     undisturbed = rondo(*start, "--run-dir", "a", timeout=600)
@@ -111,7 +111,7 @@ def test_a_killed_rank_goes_on_from_memory_bit_for_bit(rondo, words, tmp_path, l
     assert losses(tmp_path / "b") == losses(tmp_path / "a")
 
 
-def test_a_host_that_is_lost_with_its_memory_goes_on_from_its_neighbours(rondo, words, tmp_path):
+def test_lost_host_resumes_from_neighbour_memory(rondo, words, tmp_path):
     command = [*RUN[:2], 4, *RUN[3:], *bash(ON_HOSTS), rondo.program, *words, "--steps", 240]
     undisturbed = rondo(*command, "--run-dir", "a", "--strategy", "zero3", timeout=600)
     assert undisturbed.returncode == 0, undisturbed.stderr
@@ -127,7 +127,7 @@ def test_a_host_that_is_lost_with_its_memory_goes_on_from_its_neighbours(rondo, 
     assert losses(tmp_path / "b") == losses(tmp_path / "a")
 
 
-def test_another_host_takes_the_place_of_one_that_is_lost(rondo, words, tmp_path):
+def test_another_host_replaces_a_lost_one(rondo, words, tmp_path):
     """The launcher of host 1 and all its descendants die, and their memory is lost; a new host joins the others' next
     attempt."""
     with reserved_ports(1) as (port,):
@@ -157,7 +157,7 @@ def test_another_host_takes_the_place_of_one_that_is_lost(rondo, words, tmp_path
     assert losses(tmp_path / "b") == losses(tmp_path / "a")
 
 
-def test_a_damaged_memory_checkpoint_is_refused_by_name_and_the_disk_goes_on(rondo, words, tmp_path):
+def test_damaged_memory_falls_back_to_disk(rondo, words, tmp_path):
     words = [*words, "--steps", 240]
     assert rondo(*RUN, rondo.program, *words, "--run-dir", "a", timeout=600).returncode == 0
     job = Job(rondo.start(*RUN, rondo.program, *words, "--run-dir", "b", "--memory-checkpoint-every", 1, "--checkpoint-every", 10),
@@ -182,7 +182,7 @@ def test_a_damaged_memory_checkpoint_is_refused_by_name_and_the_disk_goes_on(ron
 
 
 @pytest.mark.alone  # the next start of any launcher on the machine removes it
-def test_what_a_killed_launcher_left_in_memory_is_removed_at_the_next_start(rondo):
+def test_next_start_removes_leftover_memory_checkpoints(rondo):
     process = rondo.start("run", "--max-restarts", 1, *bash("echo $RONDO_JOB_MEMORY; exec sleep 100"))
     memory = pathlib.Path(process.stdout.readline().split()[-1])
     assert memory.is_dir() and memory.stat().st_mode & 0o77 == 0

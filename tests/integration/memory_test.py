@@ -24,7 +24,7 @@ def rows_of(directory):
 
 
 @pytest.mark.parametrize("ranks, backend", [(1, "auto"), (2, "native"), (2, "gloo")])
-def test_the_peak_stands_beside_the_kernels_figures_and_by_unit(run, rondo_bin, text, tmp_path, ranks, backend):
+def test_reports_peak_by_unit_and_kernel_figures(run, rondo_bin, text, tmp_path, ranks, backend):
     result = train(run, rondo_bin, text, "run", "--nproc-per-node", ranks, "--backend", backend)
     assert result.returncode == 0, result.stderr
     memory = json.loads((tmp_path / "run" / "memory.json").read_text())["ranks"]
@@ -73,11 +73,11 @@ def test_checkpointing_changes_memory_and_nothing_else(run, rondo_bin, text, tmp
     assert peaks["all"] < peaks["every-2"] < peaks["none"]
 
 
-def test_the_limit_is_an_error_that_says_what_is_alive(run, rondo_bin, text):
+def test_limit_error_lists_memory_in_use(run, rondo_bin, text):
     result = train(run, rondo_bin, text, "run", "--memory-limit", "4MiB")
     assert result.returncode == 1
-    assert "out of the memory limit" in result.stderr and "4.0 MiB" in result.stderr
-    assert "Alive:" in result.stderr and "activations of transformer.h." in result.stderr
+    assert "memory limit exceeded" in result.stderr and "4.0 MiB" in result.stderr
+    assert "In use:" in result.stderr and "activations of transformer.h." in result.stderr
     assert "--activation-checkpointing" in result.stderr
     assert train(run, rondo_bin, text, "roomy", "--memory-limit", "1GiB").returncode == 0
 
@@ -86,7 +86,7 @@ def test_a_limit_below_the_model_itself_is_named(run, rondo_bin, text):
     result = train(run, rondo_bin, text, "run", "--width", 512, "--memory-limit", "16MiB", "--strategy", "zero3",
                    "--nproc-per-node", 2)
     assert result.returncode == 2, result.stderr
-    assert "--memory-limit 16MiB does not hold --model gpt-tiny itself" in result.stderr, result.stderr
+    assert "--memory-limit 16MiB is too small for --model gpt-tiny" in result.stderr, result.stderr
     assert "Raise the limit, or train a smaller model" in result.stderr
 
 

@@ -151,7 +151,7 @@ def test_training_follows_a_plan_of_experts(train, rondo, experts_profile, tmp_p
 
 
 @pytest.mark.parametrize("words", [["--mesh", "expert=2", "--experts", 4], ["--mesh", "context=2"]])
-def test_a_mesh_that_divides_tokens_is_planned_and_trained_in_one_go(train, tmp_path, words):  # noqa: F811
+def test_plans_and_trains_mesh_with_context(train, tmp_path, words):  # noqa: F811
     model = words[2:] + ["--batch-size", 4 if "expert=2" in words else 8]
     train("--strategy", "ddp", *words[:2], *model, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
     result = train("--strategy", "planned", *words[:2], *model, "--memory-limit", "1GiB", "--plan-time-limit", "2s", "--steps", 3, *TRAINED)
@@ -186,7 +186,7 @@ def test_checkpointing_and_stages_are_as_planned(train, plan, tmp_path):  # noqa
 
 
 @pytest.mark.parametrize("words", [["--plan-search", "all", "--batch-size", 4], ["--mesh", "pipeline=2", "--batch-size", 8]])
-def test_a_mesh_is_planned_and_trained_in_one_go(train, tmp_path, words):  # noqa: F811
+def test_plans_and_trains_mesh(train, tmp_path, words):  # noqa: F811
     """A step has the same samples on every mesh."""
     train("--strategy", "ddp", "--batch-size", 4, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
     result = train("--strategy", "planned", *words, "--memory-limit", "1GiB", "--plan-time-limit", "2s",
@@ -219,7 +219,7 @@ def test_ranks_of_the_launcher_profile_plan_and_train(rondo, rondo_bin, text, tm
         assert prediction["predicted"]["peak_bytes"] > 0 and prediction["measured"]["step_ms"] > 0
 
 
-def test_the_worker_of_mesh_predictions_trains_what_it_planned(rondo, rondo_bin):
+def test_prediction_worker_trains_its_plan(rondo, rondo_bin):
     """`bench/mesh_prediction.py --emulate` on two ranks with units of negligible time."""
     asked = ["pipeline=2", "data=2", "all"]
     result = rondo("run", "-n", 2, "--", rondo_bin / "rondo-bench-dev", "plan-worker", "--sample-ms", 0.1, "--units", 4, "--steps", 5,
@@ -253,7 +253,7 @@ def test_what_cannot_be_planned_is_named(rondo, words, named):
     assert all(fact in result.stderr for fact in named), result.stderr
 
 
-def test_a_limit_that_no_mesh_fits_says_what_would(rondo):
+def test_infeasible_limit_names_smallest_mesh(rondo):
     result = rondo("plan", *GPT, "--ranks", 4, "--memory-limit", "1MiB", "--quiet", "--plan-search", "all")
     assert result.returncode == 1 and "needs" in result.stderr and "pipeline=" in result.stderr, result.stderr
 

@@ -49,11 +49,11 @@ def test_every_plan_and_reproducible_sums(mpirun, ranks):
     assert len(re.findall(r"plans are right", result.stdout)) == ranks
 
 
-def test_arguments_are_checked_and_buffers_may_be_parts_of_one(mpirun):
+def test_checks_arguments_and_shared_buffers(mpirun):
     passed(mpirun(2, "mpi", "*Gather*:*Refuse*:*Tell*"), 2, 6)
 
 
-def test_between_hosts_that_are_only_said_to_be_different(mpirun):
+def test_between_hosts_declared_by_host_id(mpirun):
     passed(mpirun(4, "hierarchical(native, mpi)", "*Run*:*Add*", program_prefix=IN_TURNS, RONDO_DETERMINISTIC="1"), 4, 3)
 
 
@@ -65,7 +65,7 @@ def test_a_stopped_rank_is_named(mpirun):
     print(f"{named['0']} faults are named over Open MPI")
 
 
-def test_a_killed_rank_ends_the_job_and_is_named(mpirun, run, rondo_bin, clean_environment):
+def test_killed_rank_is_named_and_ends_job(mpirun, run, rondo_bin, clean_environment):
     """mpirun ends the job and names the rank. Kills rank 2 in the second exchange of the first algorithm, or in every
     exchange of all."""
     counted = run(rondo_bin / "launched_ranks", "--gtest_filter=*Killed*", env=clean_environment | {"RONDO_TEST_BACKEND": "native"})

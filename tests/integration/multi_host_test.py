@@ -111,7 +111,7 @@ def test_the_store_listens_on_the_named_address_only(hosts, rondo_bin, clean_env
     assert listening and listening <= {host.address for host in hosts}
 
 
-def test_a_killed_rank_is_named_on_the_other_host(hosts, rondo_bin, clean_environment, table, tmp_path):
+def test_names_killed_rank_on_other_host(hosts, rondo_bin, clean_environment, table, tmp_path):
     words = train_words(rondo_bin, table, tmp_path / "run", "--epochs", 100000)
     # With time for rank 2 to report the lost rank before its launcher kills it, too.
     job = Job(launchers(hosts, rondo_bin, *words, port=29614, flags=("--grace", "60s")), clean_environment, tmp_path)
@@ -164,7 +164,7 @@ def train_for_ever(hosts, rondo_bin, environment, table, tmp_path, port, *more, 
     return job
 
 
-def test_a_stopped_rank_0_is_no_reason_to_wait(hosts, rondo_bin, clean_environment, table, tmp_path):
+def test_stopped_rank_0_is_not_waited_for(hosts, rondo_bin, clean_environment, table, tmp_path):
     """It holds the job's store, which no longer answers."""
     job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29621)
     os.kill(rank_process(hosts[0], 0), signal.SIGSTOP)
@@ -172,7 +172,7 @@ def test_a_stopped_rank_0_is_no_reason_to_wait(hosts, rondo_bin, clean_environme
         assert code != 0 and "rank 0" in err, err
 
 
-def test_a_stopped_rank_that_is_alone_on_its_host_is_ended(hosts, rondo_bin, clean_environment, table, tmp_path):
+def test_ends_stopped_rank_alone_on_its_host(hosts, rondo_bin, clean_environment, table, tmp_path):
     """No rank beside it fails because of it; its launcher knows how long the other host's ranks wait."""
     job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29623, ranks=1)
     os.kill(rank_process(hosts[1], 1), signal.SIGSTOP)
@@ -199,12 +199,12 @@ def test_hosts_that_are_cut_off_end(hosts, rondo_bin, clean_environment, table, 
         assert code != 0 and re.search(r"rank \d", err), err
 
 
-def test_a_rank_that_says_what_comes_next_is_waited_for_no_longer_than_others(rondo, rondo_bin, tmp_path):
+def test_silent_leader_times_out(rondo, rondo_bin, tmp_path):
     """Between hosts rank 0 announces the order of launches; it hangs while the other rank waits for nothing else."""
     result = rondo("run", "-n", 2, "--", "bash", "-c", 'RONDO_HOST=host$RANK exec "$@"', "rank", rondo_bin / "training_loops", "suspended",
                    tmp_path / "run", "zero3", timeout=120)
     assert result.returncode != 0
-    assert re.search("rank 0 of group '[^']+' has said nothing for 2 s", result.stderr), result.stderr
+    assert re.search("rank 0 of group '[^']+' has sent nothing for 2 s", result.stderr), result.stderr
 
 
 @pytest.mark.parametrize("strategy", ["hsdp", "zero3"])
@@ -262,7 +262,7 @@ def test_an_address_of_ipv6(rondo_bin, clean_environment, tmp_path, flags):
     assert shown.stdout == "[rank 0] ::1\n", shown.stderr
 
 
-def test_the_index_of_a_pod_is_its_node_rank(rondo):
+def test_pod_index_is_node_rank(rondo):
     """The index of an Indexed Job; Kubeflow's variables or flags give the rest."""
     environment = {"JOB_COMPLETION_INDEX": "1", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1"}
     result = rondo("run", *bash("echo $RANK $GROUP_RANK of $WORLD_SIZE"), env=environment)
@@ -273,7 +273,7 @@ def test_the_index_of_a_pod_is_its_node_rank(rondo):
     assert beyond.returncode == 2 and "JOB_COMPLETION_INDEX=2" in beyond.stderr and "0 to 1" in beyond.stderr
 
 
-def test_an_address_that_nobody_answers_is_named_in_time(rondo, rondo_bin):
+def test_names_unreachable_address_in_time(rondo, rondo_bin):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -293,7 +293,7 @@ def test_a_host_that_never_comes_is_named(rondo, rondo_bin):
     assert "still waiting for ranks to join; missing: 1, 2 of 3" in result.stderr, "long before the time is over"
 
 
-def test_ranks_that_lose_rank_0_while_they_join_say_so(rondo, rondo_bin):
+def test_ranks_report_rank_0_lost_while_joining(rondo, rondo_bin):
     """One of three hosts never joins, and rank 0 gives up first."""
     with reserved_ports(1) as (port,):
         first, second = [rondo.start("run", "--nnodes", 3, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port,
@@ -307,7 +307,7 @@ def test_ranks_that_lose_rank_0_while_they_join_say_so(rondo, rondo_bin):
         assert part not in err, err
 
 
-def test_a_port_in_use_is_named_on_the_first_host(rondo):
+def test_first_host_names_port_in_use(rondo):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -341,7 +341,7 @@ def one_of_two(rondo, rondo_bin):
             *bash(f"echo pid $$; exec {rondo_bin / 'examples' / 'collectives'}"), env={"RONDO_LOG_LEVEL": "info"})
 
 
-def test_a_host_that_is_an_attempt_ahead_waits_for_rank_0(one_of_two):
+def test_host_ahead_by_an_attempt_waits(one_of_two):
     """Hosts restart one after the other: rank 0 of the previous attempt may still listen."""
     first = one_of_two(0, "--max-restarts", 1)
     first.stdout.readline()
@@ -366,7 +366,7 @@ def test_a_kill_while_ranks_join_costs_one_restart(rondo, rondo_bin):
             assert "restart 1 of 1" in err, err
 
 
-def test_a_kill_while_ranks_join_ends_the_other_host(hosts, rondo_bin, clean_environment, tmp_path):
+def test_kill_while_joining_ends_other_host(hosts, rondo_bin, clean_environment, tmp_path):
     """The other host does not wait for the time limit of joining."""
     # Rank 3 kills itself once rank 0 listens; only a connection can detect that.
     script = (f'[ $RANK = 3 ] && {{ until : 2>/dev/null </dev/tcp/$MASTER_ADDR/$MASTER_PORT; do sleep 0.05; done; kill -9 $$; }}; '
@@ -391,7 +391,7 @@ def test_a_kill_while_ranks_join_ends_all_hosts(rondo, rondo_bin):
             assert process.returncode != 0 and re.search(r"rank 2 on host \S+ (\(pid \d+\) )?exited with code 7", err), out + err
 
 
-def test_a_kill_on_rank_0s_host_before_it_listens_ends_the_other_host(rondo, rondo_bin):
+def test_kill_before_rank_0_listens_ends_other_host(rondo, rondo_bin):
     program = rondo_bin / "examples" / "collectives"
     script = f'[ $RANK = 1 ] && kill -9 $$; exec {program}'
     with reserved_ports(1) as (port,):
@@ -408,7 +408,7 @@ def test_a_kill_on_rank_0s_host_before_it_listens_ends_the_other_host(rondo, ron
     assert second.returncode != 0 and re.search(r"rank 1 on host \S+ was killed by SIGKILL", err), begun + out + err
 
 
-def test_a_signal_before_rank_0_listens_ends_the_other_host(rondo, rondo_bin):
+def test_signal_before_rank_0_listens_ends_other_host(rondo, rondo_bin):
     """Its ranks would otherwise wait for the time limit of joining."""
     with reserved_ports(1) as (port,):
         def launcher(host, *words):
@@ -425,7 +425,7 @@ def test_a_signal_before_rank_0_listens_ends_the_other_host(rondo, rondo_bin):
         assert "stopped by SIGINT" in err, out + err
 
 
-def test_a_signal_before_the_host_of_rank_0_is_there_is_told_it(rondo):
+def test_early_signal_reaches_late_host_0(rondo):
     """The stopped launcher tells it: it waits for a while until rank 0 listens."""
     distributed = pytest.importorskip("torch.distributed")
     with reserved_ports(1) as (port,):
@@ -440,7 +440,7 @@ def test_a_signal_before_the_host_of_rank_0_is_there_is_told_it(rondo):
         second.communicate(timeout=120)
 
 
-def test_a_host_that_is_an_attempt_behind_is_told(one_of_two):
+def test_names_host_behind_by_an_attempt(one_of_two):
     first = one_of_two(0, "--max-restarts", 1, "--restart-count", 1)
     behind = one_of_two(1)
     out, err = behind.communicate(timeout=120)

@@ -169,13 +169,13 @@ def test_the_last_word_counts_and_lists_add_up(rondo, text, tmp_path):
     assert configuration["heads"] == 4 and configuration["extensions"] == ["txt", ".md"]
 
 
-def test_the_kind_that_data_turns_out_to_be_decides(rondo, table, tmp_path):
+def test_detected_data_kind_decides_options(rondo, table, tmp_path):
     flags = ["train", "--data", table, "--model", "mlp", "--steps", 1, "--matmul", "libtorch", "--run-dir", tmp_path / "run"]
     refused(rondo(*flags, "--extensions", "txt"), "--extensions", "csv", "text")
     assert rondo(*flags, "--label-column", "label").returncode == 0
 
 
-def test_a_model_that_does_not_take_the_data_names_those_that_do(rondo, text, table, tmp_path):
+def test_unsuitable_model_lists_suitable_models(rondo, text, table, tmp_path):
     refused(rondo("train", "--data", text, "--model", "mlp", "--run-dir", tmp_path / "a"),
             "--model mlp", "text", "gpt, gpt-25m or gpt-tiny")
     refused(rondo("train", "--data", table, "--model", "gpt-tiny", "--run-dir", tmp_path / "b"),

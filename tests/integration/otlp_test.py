@@ -131,7 +131,7 @@ def test_a_collector_that_accepts_a_part(rondo, words):
     assert done.returncode == 0 and sum("too old" in line for line in said) == 2 and any("2 spans were not delivered" in line for line in said), done.stderr
 
 
-def test_a_collector_that_never_answers_delays_the_end_by_seconds(rondo, words, tmp_path):
+def test_silent_collector_delays_end_by_seconds(rondo, words, tmp_path):
     ends = threading.Event()
     with receiver(lambda *_: ends.wait(120) and None) as collector:
         began = time.monotonic()
@@ -164,7 +164,7 @@ def test_a_collector_that_is_killed_and_comes_back(rondo, words):
         assert attributes(run)["rondo.end"] == "preempted"
 
 
-def test_a_training_that_fails_says_so_in_its_span(rondo, words, tmp_path):
+def test_failed_training_is_in_its_span(rondo, words, tmp_path):
     with receiver() as collector:
         process = rondo.start(*words, "--steps", 1000000, "--log-every", 1, "--nproc-per-node", 2, "--set", "otlp-interval=100ms",
                               "--set", f"otlp-endpoint={collector.url}", "--timeout", "60s")

@@ -113,7 +113,7 @@ def test_profile_and_plan(rondo, own, train, tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-def test_one_go_plans_for_a_model_of_ones_own(own, train, tmp_path):
+def test_plans_and_trains_custom_model(own, train, tmp_path):
     model, units, flags = own
     result = train(model, *flags, "--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit",
                    "1s", "--epochs", 6, "--json", "result.json")
@@ -264,7 +264,7 @@ class Unused(torch.nn.Module):
 
 
 @pytest.mark.parametrize("flags", [["--strategy", "ddp"], ["--strategy", "zero1"]])
-def test_a_parameter_that_nothing_uses_is_told_with_a_flag_that_is_there(train, tmp_path, flags):
+def test_unused_parameter_error_names_the_flag(train, tmp_path, flags):
     torch.jit.script(Unused()).save(str(tmp_path / "unused.pt"))
     words = ["--steps", 2, "--nproc-per-node", 2, *flags]
     refused = train("unused.pt", *words)
@@ -292,7 +292,7 @@ class WordClassifier(torch.nn.Module):
         return self.head(self.embedding(x[:, 0]).mean(1))
 
 
-def test_an_own_model_reads_labelled_text_in_the_tokens_of_a_vocabulary(train, tmp_path):
+def test_custom_model_reads_labelled_text(train, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]) + "\n")
     (tmp_path / "reviews.tsv").write_text("label\ttext\n" + "yes\ta good film\nno\tbad film\n" * 20)
     torch.jit.script(WordClassifier()).save(str(tmp_path / "words.pt"))

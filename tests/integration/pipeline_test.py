@@ -45,7 +45,7 @@ def test_master_weights_of_stages(train, tmp_path):  # noqa: F811
     assert {str(array.dtype) for array in weights.values()} == {"float32"}
 
 
-def test_a_run_goes_on_without_stages_and_with_others(train, tmp_path):  # noqa: F811
+def test_resumes_with_other_or_no_stages(train, tmp_path):  # noqa: F811
     train(*FLAGS, "--steps", 9, run_dir="alone", ranks=1).check_returncode()
     train("--strategy", "pipeline", *FLAGS, "--steps", 3).check_returncode()
     result = train("--resume", "--strategy", "ddp", "--batch-size", 4, "--steps", 6)
@@ -55,7 +55,7 @@ def test_a_run_goes_on_without_stages_and_with_others(train, tmp_path):  # noqa:
     assert losses(tmp_path / "run")[-3:] == pytest.approx(losses(tmp_path / "alone")[-3:], rel=1e-3)
 
 
-def test_a_run_goes_on_in_other_meshes_from_parts(train, tmp_path):  # noqa: F811
+def test_resumes_parts_in_other_meshes(train, tmp_path):  # noqa: F811
     """Every rank writes its part of the state: stages, then divided layers, then everything."""
     parts = ["--checkpoint-sharded"]
     train(*FLAGS, "--steps", 10, run_dir="alone", ranks=1).check_returncode()

@@ -86,7 +86,7 @@ def test_an_infeasible_limit_names_the_smallest(plan):
     (lambda p: p["units"][3].pop("backward_s"), "units[3].backward_s: missing"),
     (lambda p: p["link"]["collectives"].update(all_gather=[[1, 2.0], [2, 1.0]]), "all_gather[1]"),
     (lambda p: p["link"]["collectives"].update(all_gather=[[2, 1.0], [1, 2.0]]), "sizes must ascend"),
-    (lambda p: p["units"][0].update(name="layers.1"), "is there twice"),
+    (lambda p: p["units"][0].update(name="layers.1"), "appears twice"),
     (lambda p: p.update(surprise=1), "surprise: unknown field"),
 ])
 def test_a_bad_profile_is_named(rondo, profile, tmp_path, spoil, named):
@@ -168,13 +168,13 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
     assert len(looks) >= 5 and len(looks) == len(set(looks)), looks
     bytes_axis = canvas_of(probe, "Bytes alive")["scales"]["y"]
     assert all(is_power_of_two(b[0] - a[0]) for a, b in zip(bytes_axis, bytes_axis[1:])), bytes_axis
-    as_well = set(re.findall(r"\w+(?: \+ checkpoint)? would do as well", probe["text"]))
+    as_well = set(re.findall(r"\w+(?: \+ checkpoint)? is equally fast", probe["text"]))
     assert as_well, "a limit at which a baseline does as well"
     for said in as_well:
         assert len(re.findall(rf"(?<!\w){re.escape(said)}", probe["text"])) == 1, said
 
 
-def test_the_page_of_a_plan_can_be_read_on_a_phone_and_in_the_dark(rondo, open_page, tmp_path):  # noqa: F811
+def test_plan_page_on_phone_and_in_dark_mode(rondo, open_page, tmp_path):  # noqa: F811
     result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--html", "plan.html", "--sweep", "3", "--gap", "0.05",
                    "--plan-time-limit", "3s")
     assert result.returncode == 0, result.stderr

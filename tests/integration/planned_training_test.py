@@ -112,7 +112,7 @@ def test_a_plan_for_something_else_is_named(train, plan, profile, tmp_path):  # 
     expect("was made from a profile with hash", "--profile", tmp_path / "other.json")
 
 
-def test_a_plan_for_other_ranks_or_sizes_is_named(train, plan, tmp_path):  # noqa: F811
+def test_refuses_plan_for_other_ranks_or_sizes(train, plan, tmp_path):  # noqa: F811
     file = plan(2)
     wrong = train(*planned(file), "--steps", 1, ranks=3)
     assert wrong.returncode == 2 and "was made for 2 ranks, and this job has 3" in wrong.stderr, wrong.stderr

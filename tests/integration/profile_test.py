@@ -38,7 +38,7 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
         assert all(0 < a[1] <= b[1] for a, b in zip(points, points[1:]))
 
 
-def test_between_hosts_a_profile_says_what_a_step_computes_besides_its_units(run, rondo_bin, tmp_path):
+def test_profile_between_hosts_has_overhead(run, rondo_bin, tmp_path):
     """If communication progresses in the background, real steps are measured, and the plan's step includes the overhead
     outside units."""
     config = {"layers": 3, "heads": 2, "width": 64, "context": 32}

@@ -94,7 +94,7 @@ def test_few_headers_are_installed(repository, installed):
     assert len(outside) <= 15 and len(there) - len(outside) <= 15
 
 
-def test_installed_headers_have_the_text_of_the_sources_once(repository, installed):
+def test_installed_headers_have_source_text_once(repository, installed):
     texts = "".join((installed / "include" / header).read_text() for header in lists(repository))
     parts = re.findall(r"^// (rondo/\S+/\S+?\.h)(: internal)?", texts, re.MULTILINE)
     public = public_headers(repository)
@@ -105,7 +105,7 @@ def test_installed_headers_have_the_text_of_the_sources_once(repository, install
         assert last in texts, path
 
 
-def test_a_public_header_without_a_place_is_an_error(repository, tmp_path):
+def test_unlisted_public_header_is_an_error(repository, tmp_path):
     for folder in ("rondo", "rondo/extend"):
         (tmp_path / folder).mkdir()
         for path in (repository / folder).glob("*.h"):

@@ -9,7 +9,7 @@ PROGRAM = pathlib.Path(__file__).resolve().parent / "python_plugin" / "matrix.py
 
 
 @pytest.mark.parametrize("size, hosts", [(2, 1), pytest.param(3, 1, marks=pytest.mark.long), pytest.param(3, 2, marks=pytest.mark.long)])
-def test_every_operation_gives_what_gloo_gives_however_it_is_waited_for(size, hosts, python_ranks):
+def test_operations_equal_gloo_for_every_wait(size, hosts, python_ranks):
     """On two hosts (`make nightly STEPS=long`) ranks 0 and 1 share one."""
     ranks = python_ranks(PROGRAM, size, timeout=600, hosts=hosts)
     for process, _, errors in ranks:

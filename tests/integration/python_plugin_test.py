@@ -90,7 +90,7 @@ def test_what_clients_of_torch_distributed_ask_for(algorithm, python_ranks):
 
 
 @pytest.mark.parametrize("what", ["monitored_barrier", "init_process_group"])
-def test_the_rank_that_holds_the_store_may_end_after_its_last_call(what, plugin_environment, tmp_path):
+def test_store_rank_may_end_after_last_call(what, plugin_environment, tmp_path):
     with reserved_ports(1) as (port,):
         ranks = [subprocess.Popen([sys.executable, PROGRAMS / "last_call.py", str(port), str(rank), "3", what], text=True, cwd=tmp_path,
                                   env=plugin_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(3)]
@@ -104,7 +104,7 @@ def test_the_rank_that_holds_the_store_may_end_after_its_last_call(what, plugin_
 
 
 @pytest.mark.parametrize("algorithm", ["engine", "ring"])
-def test_what_was_started_ends_and_owns_what_it_writes(algorithm, python_ranks):
+def test_operations_end_and_own_their_outputs(algorithm, python_ranks):
     """Also with plans; the program includes a rank outside torch.distributed, and futures of two groups in opposite
     order."""
     ranks = python_ranks(PROGRAMS / "dropped.py", 2, env={"RONDO_ALGORITHM": algorithm})

@@ -43,7 +43,7 @@ def alone(rondo, text, tmp_path_factory):
     (["--strategy", "multi_worker_mirrored", "--nproc-per-node", 2, "--replicas", 2, "--batch-size", 2], 2, 4),
     (["--strategy", "multi_worker_mirrored", "--nproc-per-node", 2, "--batch-size", 4], 2, 2),
 ], ids=lambda value: " ".join(str(word) for word in value[1:4]) if isinstance(value, list) else "")
-def test_losses_are_those_of_one_process_on_the_joint_batch(train, tmp_path, alone, flags, processes, replicas):
+def test_losses_equal_one_process(train, tmp_path, alone, flags, processes, replicas):
     result = tmp_path / "result.json"
     finished = train("--steps", 6, "--json", result, *flags)
     assert finished.returncode == 0, finished.stderr
@@ -95,7 +95,7 @@ def test_what_cannot_be_is_refused(train, flags, facts):
         assert fact in refused.stderr, refused.stderr
 
 
-def test_sync_batch_norm_is_for_one_replica_a_process(rondo, tmp_path):
+def test_sync_batch_norm_needs_one_replica_per_process(rondo, tmp_path):
     (tmp_path / "data.csv").write_text("a,b,label\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(100)))
     refused = rondo("train", "--data", tmp_path / "data.csv", "--model", "mlp", "--run-dir", tmp_path / "run", "--steps", 1,
                     "--strategy", "mirrored", "--replicas", 2, "--sync-batch-norm", "--matmul", "libtorch")

@@ -244,7 +244,7 @@ def test_the_head_says_what_ran_when_and_where(run, rondo_bin, open_page, tmp_pa
     assert "Written by rondo report" in probe["foot"]
 
 
-def test_lines_that_lie_on_each_other_are_all_seen(run, rondo_bin, open_page, tmp_path):
+def test_overlapping_lines_are_all_visible(run, rondo_bin, open_page, tmp_path):
     for ranks in (2, 4):
         write_run(tmp_path / f"run{ranks}", ranks)
         assert run(rondo_bin / "rondo-report", f"run{ranks}").returncode == 0
@@ -258,7 +258,7 @@ def test_lines_that_lie_on_each_other_are_all_seen(run, rondo_bin, open_page, tm
     assert band[1]["fill"] == "-1"
 
 
-def test_lines_do_not_lie_on_the_frame_and_last_points_are_whole(run, rondo_bin, open_page, tmp_path):
+def test_lines_and_points_stay_inside_the_frame(run, rondo_bin, open_page, tmp_path):
     write_run(tmp_path / "run")
     assert run(rondo_bin / "rondo-report", "run").returncode == 0
     probe = open_page(tmp_path / "run" / "report.html")
@@ -295,7 +295,7 @@ def test_buckets_are_grouped_and_have_no_noise(run, rondo_bin, open_page, tmp_pa
     assert blocks[1][3] == "< 0.01 ms"
 
 
-def test_on_a_phone_tables_scroll_by_themselves_and_say_so(run, rondo_bin, open_page, tmp_path):
+def test_tables_scroll_on_a_phone(run, rondo_bin, open_page, tmp_path):
     write_run(tmp_path / "run")
     assert run(rondo_bin / "rondo-report", "run").returncode == 0
     for width in (360, 420, 500):
@@ -306,7 +306,7 @@ def test_on_a_phone_tables_scroll_by_themselves_and_say_so(run, rondo_bin, open_
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [420, 1280])
-def test_all_can_be_read_in_the_light_and_in_the_dark(run, rondo_bin, open_page, tmp_path, width, dark):
+def test_readable_in_light_and_dark_mode(run, rondo_bin, open_page, tmp_path, width, dark):
     write_run(tmp_path / "run")
     assert run(rondo_bin / "rondo-report", "run").returncode == 0
     probe = open_page(tmp_path / "run" / "report.html", width=width, dark=dark)
@@ -389,7 +389,7 @@ def test_wrong_usage(run, rondo_bin, arguments, expected):
     assert len(result.stderr.splitlines()) <= 2
 
 
-def test_a_page_that_cannot_be_written_is_an_error(run, rondo_bin, tmp_path):
+def test_unwritable_page_is_an_error(run, rondo_bin, tmp_path):
     write_run(tmp_path / "run", steps=1)
     result = run(rondo_bin / "rondo-report", "run", "-o", "no/such/folder/page.html")
     assert result.returncode == 1

@@ -73,7 +73,7 @@ def test_stderr_in_a_file_is_still_reported(rondo, tmp_path):
     assert "    in the file" in result.stderr and str(one_run_directory(tmp_path / "logs")) in str(tmp_path / result.stderr.split("logs: ")[1].strip())
 
 
-def test_workers_that_ignore_term_are_killed_after_the_grace_time(rondo, tmp_path):
+def test_kills_workers_that_ignore_term(rondo, tmp_path):
     os.mkfifo(tmp_path / "ready")
     started = time.monotonic()
     result = rondo("run", "-n", 2, "--grace", "300ms", *bash(
@@ -83,7 +83,7 @@ def test_workers_that_ignore_term_are_killed_after_the_grace_time(rondo, tmp_pat
     assert time.monotonic() - started >= 0.3
 
 
-def test_a_suspended_rank_is_named_and_does_not_hold_up_the_end(rondo, tmp_path):
+def test_suspended_rank_is_named_and_killed(rondo, tmp_path):
     os.mkfifo(tmp_path / "go")
     process = rondo.start("run", "-n", 2, *bash("[ $RANK = 1 ] && { echo $$ > pid; exec sleep 100; }; read < go; exit 1"))
     pid = int(wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "rank 1 runs"))
@@ -185,7 +185,7 @@ def test_signals_are_forwarded(rondo, name):
     assert f"stopped by SIG{name}" in process.stderr.read()
 
 
-def test_workers_that_save_their_state_on_a_signal_make_the_job_resumable(rondo):
+def test_workers_that_save_make_job_resumable(rondo):
     process = start_ready(rondo, f"trap 'exit 3' TERM; {READY}")
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=120) == 3
@@ -266,7 +266,7 @@ def test_nothing_is_left_after_a_failure(rondo, tmp_path, scratch):
     assert list(scratch.iterdir()) == []
 
 
-def test_what_a_killed_launcher_left_is_removed_at_the_next_start(rondo, scratch):
+def test_next_start_removes_leftovers(rondo, scratch):
     process = rondo.start("run", "-n", 1, *bash("echo up; exec sleep 100"))
     process.stdout.readline()
     left, = scratch.glob("rondo-run-*")

@@ -78,7 +78,7 @@ def test_utilisation(train, rondo, tmp_path):
     (["--log-to", "otel"], ["--log-to otel", "did you mean otlp?"]),
     (["--log-to", "csv,mlflow,csv"], ["--log-to", "csv is named twice"]),
     (["--log-to", "csv", "--log-to", "csv"], ["--log-to", "csv is named twice"]),
-    (["--log-to", "none,csv"], ["--log-to", "none stands alone"]),
+    (["--log-to", "none,csv"], ["--log-to", "none cannot be combined"]),
     (["--log-to", ""], ["--log-to", "expected csv"]),
     (["--set", "mlflow-dir=x"], ["mlflow-dir has no effect with --log-to tensorboard", "--log-to mlflow"]),
     (["--log-to", "mlflow,csv", "--set", "tensorboard-histograms-every=5"], ["tensorboard-histograms-every", "--log-to mlflow,csv", "--log-to tensorboard"]),

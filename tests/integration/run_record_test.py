@@ -11,7 +11,7 @@ def starts(run_directory):
     return json.loads((run_directory / "run.json").read_text())["starts"]
 
 
-def test_a_run_says_how_it_was_started_and_resumed(train, rondo, open_page, tmp_path):  # noqa: F811
+def test_records_start_and_resume(train, rondo, open_page, tmp_path):  # noqa: F811
     before = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
     first = train("--steps", 4, "--checkpoint-every", 2, "--eval-every", 2, "--nproc-per-node", 2)
     assert first.returncode == 0, first.stderr

@@ -48,12 +48,12 @@ def test_omp_threads(rondo):
     assert by_rank(rondo("run", "-n", 2, "--omp-threads", 5, *echo, env={"OMP_NUM_THREADS": "3"}).stdout)[0] == ["5"]
 
 
-def test_the_first_rank_gets_standard_input_and_the_others_its_end(rondo):
+def test_only_first_rank_gets_standard_input(rondo):
     result = rondo("run", "-n", 2, *bash("read -r line; echo \"got:$line\""), input="hello\n")
     assert by_rank(result.stdout) == {0: ["got:hello"], 1: ["got:"]}
 
 
-def test_a_free_port_is_chosen_and_left_to_the_worker(rondo):
+def test_leaves_free_port_to_the_worker(rondo):
     # Binds as PyTorch's store does: an earlier connection in TIME_WAIT does not matter.
     bind = ("import os,socket; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
             "s.bind(('127.0.0.1', int(os.environ['MASTER_PORT']))); s.listen(); print('bound')")
@@ -183,7 +183,7 @@ def test_redirects_without_a_directory_say_where(rondo, scratch):
     assert (directory / "attempt_0" / "0" / "stdout.log").read_text() == "out\n"
 
 
-def test_a_full_log_disk_does_not_stop_the_job(rondo, tmp_path):
+def test_full_log_disk_keeps_job_running(rondo, tmp_path):
     def limit_file_size():  # simulates a full disk: writes beyond the limit fail
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (18 << 20, 18 << 20))
@@ -255,7 +255,7 @@ def test_closed_standard_streams(rondo, tmp_path, closed):
     assert (tmp_path / "ran0").exists() and (tmp_path / "ran1").exists()
 
 
-def test_a_reader_that_leaves_ends_the_job_as_without_a_launcher(rondo):
+def test_closed_output_ends_the_job(rondo):
     process = rondo.start("run", "-n", 1, "yes")
     assert process.stdout.readline() == "[rank 0] y\n"
     process.stdout.close()
@@ -263,7 +263,7 @@ def test_a_reader_that_leaves_ends_the_job_as_without_a_launcher(rondo):
     assert process.wait(timeout=120) == 128 + signal.SIGPIPE
 
 
-def test_a_reader_that_does_not_read_does_not_block_signals(rondo):
+def test_blocked_output_does_not_block_signals(rondo):
     process = rondo.start("run", "--grace", "0.3s", *bash("trap '' TERM; echo $$ >&2; while :; do echo filling; done"))
     pid = int(re.search(r"\d+$", process.stderr.readline())[0])
     wait_until(lambda: pathlib.Path(f"/proc/{pid}/wchan").exists() and alive(pid), "the worker runs")

@@ -53,7 +53,7 @@ from launching import bash, by_rank, reserved_ports
     (["--rdzv-id", "a/b", "true"], ["--rdzv-id a/b"]),
     (["-m", "--no-python", "x"], ["--module", "--no-python"]),
 ])
-def test_wrong_usage_names_flag_value_and_what_is_allowed(rondo, words, parts):
+def test_usage_error_names_flag_and_allowed_values(rondo, words, parts):
     result = rondo("run", *words)
     assert result.returncode == 2, result.stderr
     for part in parts:
@@ -61,7 +61,7 @@ def test_wrong_usage_names_flag_value_and_what_is_allowed(rondo, words, parts):
     assert result.stdout == ""
 
 
-def test_a_bad_environment_variable_is_named_by_its_flag(rondo):
+def test_bad_environment_variable_names_its_flag(rondo):
     result = rondo("run", "true", env={"PET_NPROC_PER_NODE": "many"})
     assert result.returncode == 2 and "many" in result.stderr
 

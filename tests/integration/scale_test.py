@@ -15,7 +15,7 @@ def scale(rondo_bin):
     return scale
 
 
-def test_throughput_a_rank_is_near_what_megatron_published_for_every_size(scale):
+def test_throughput_per_rank_is_near_megatron(scale):
     runs = scale.megatron_runs()
     ratios = [run["tflops"] / run["published"] for run in runs]
     assert all(0.9 <= ratio <= 1.1 for ratio in ratios), runs
@@ -26,7 +26,7 @@ def test_throughput_a_rank_is_near_what_megatron_published_for_every_size(scale)
     assert all(run["peak_gib"] < 80 for run in runs), runs
 
 
-def test_a_model_of_60_billion_speeds_up_more_than_in_proportion(scale):
+def test_60_billion_parameters_scale_superlinearly(scale):
     runs = scale.zero_runs()
     assert [run["ranks"] for run in runs] == scale.ZERO_RANKS
     for before, after in zip(runs, runs[1:]):
@@ -35,7 +35,7 @@ def test_a_model_of_60_billion_speeds_up_more_than_in_proportion(scale):
     assert runs[-1]["samples_per_s_rank"] > 1.1 * runs[0]["samples_per_s_rank"]
 
 
-def test_more_stages_stand_still_longer_and_many_ranks_are_simulated_fast(scale):
+def test_more_stages_idle_longer(scale):
     runs = {run["mesh"]: run for run in scale.mesh_runs()}
     assert max(run["ranks"] for run in runs.values()) == 16384
     assert runs["pipeline=16,data=128,tensor=8"]["bubble"] < runs["pipeline=64,data=32,tensor=8"]["bubble"]

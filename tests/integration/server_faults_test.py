@@ -68,7 +68,7 @@ def test_a_worker_that_is_killed_again_and_again(rondo, table, tmp_path):  # noq
     assert losses(run)[0] > 0.2
 
 
-def test_a_server_that_is_killed_again_and_again_loses_nothing(rondo, table, tmp_path):  # noqa: F811
+def test_repeatedly_killed_server_loses_nothing(rondo, table, tmp_path):  # noqa: F811
     """With one worker every loss depends on every earlier update: a lost or repeated update would change it. (The
     reference has servers, too: a process without servers rounds differently, and thousands of steps later a ReLU near
     zero differs.)"""
@@ -95,7 +95,7 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing(rondo, table, tmp
     assert losses(run) == losses(intact) and len(losses(run)) == steps
 
 
-def test_a_chief_that_is_suspended_for_long_is_ended(rondo, table, tmp_path):  # noqa: F811
+def test_ends_long_suspended_chief(rondo, table, tmp_path):  # noqa: F811
     """The end of a worker that gives up the server would not end the job."""
     run = tmp_path / "run"
     process = rondo.start("train", "--data", table, "--run-dir", run, *SERVED, "--ps", 1, "--workers", 2, "--timeout", "1s",

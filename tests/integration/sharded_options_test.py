@@ -28,7 +28,7 @@ def losses(run_directory):
     ("param=bfloat16,reduce=float32,output=float32", 5e-3),
     ("param=bfloat16", 2e-2),
 ])
-def test_losses_are_those_of_fsdp2_with_the_same_policy(rondo_bin, clean_environment, tmp_path, policy, tolerance):
+def test_losses_equal_fsdp2_with_same_policy(rondo_bin, clean_environment, tmp_path, policy, tolerance):
     """Both over Gloo, with the same weights and tokens. bfloat16 has three digits, and the kernels round at different
     places."""
     command = [rondo_bin / "rondo-bench", "step", "--model", "gpt-tiny", "--strategy", "zero3", "--peers", "--losses",
@@ -83,7 +83,7 @@ def test_offload_changes_nothing_and_leaves_nothing(train, tmp_path):
     assert list((tmp_path / "disk").iterdir()) == []
 
 
-def test_a_full_disk_is_named_with_what_it_would_take(train, tmp_path):
+def test_full_disk_error_names_needed_space(train, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True, text=True)
@@ -103,7 +103,7 @@ def test_a_full_disk_is_named_with_what_it_would_take(train, tmp_path):
 @pytest.mark.parametrize("flags, says", [
     (["--strategy", "ddp", "--mixed-precision", "bfloat16"], "--mixed-precision has no effect with --strategy ddp"),
     (["--strategy", "zero3", "--mixed-precision", "param=int8"], "param"),
-    (["--strategy", "zero3", "--mixed-precision", "bfloat16", "--precision", "O2"], "say it in one way"),
+    (["--strategy", "zero3", "--mixed-precision", "bfloat16", "--precision", "O2"], "use one of them"),
     (["--strategy", "ddp", "--offload", "/tmp"], "--offload has no effect with --strategy ddp"),
     (["--strategy", "zero3", "--offload", "/proc/here"], "offload: /proc/here is no directory"),
     (["--strategy", "zero3", "--reshard-after-forward", "0"], "--reshard-after-forward 0 is neither true, false nor"),

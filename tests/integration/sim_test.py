@@ -34,7 +34,7 @@ def losses(run_directory):
 
 
 @pytest.mark.parametrize("device, backend", [("sim", "auto"), ("sim:0", "auto"), ("sim", "nccl")])
-def test_a_planned_training_measures_and_trains_as_on_the_cpu(train, tmp_path, device, backend):
+def test_planned_training_as_on_cpu(train, tmp_path, device, backend):
     """Over nccl, which does not support CPU tensors, also link measurements, and the ranks' exchange of metrics, clocks
     and signals."""
     flags = ["--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit", "1s", "--trace-steps", 2,
@@ -75,7 +75,7 @@ def test_meshes_train_over_nccl_as_on_the_cpu(train, tmp_path, mesh):
     assert losses(tmp_path / "device") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
 
 
-def test_it_counts_what_it_did_and_its_runs_are_evaluated_on_either_device(train, rondo, tmp_path):
+def test_counts_work_and_evaluates_on_both_devices(train, rondo, tmp_path):
     counts = tmp_path / "counts"
     counts.mkdir()
     train("--device", "sim", env={"RONDO_SIM_COUNTS": str(counts)}).check_returncode()
@@ -98,11 +98,11 @@ def test_a_device_that_is_not_there_is_refused(train, device, facts):
 
 @pytest.mark.parametrize("ranks, device, devices, facts", [(2, "sim:0", 4, ["2 ranks of host", "share 1 card (sim:0)"]),
                                                            (3, "sim", 2, ["3 ranks of host", "share 2 cards (sim:0, sim:1)"])])
-def test_ranks_that_share_devices_get_a_warning_and_over_nccl_an_error(train, ranks, device, devices, facts):
+def test_shared_devices_warn_or_fail_over_nccl(train, ranks, device, devices, facts):
     flags = ["--device", device, "--nproc-per-node", ranks, "--global-batch-size", 4 * ranks]
     refused = train(*flags, "--backend", "nccl", env={"RONDO_SIM_DEVICES": str(devices)})
     assert refused.returncode == 2
-    assert all(fact in refused.stderr for fact in [*facts, "--backend nccl", "one rank a card", "--backend native"]), refused.stderr
+    assert all(fact in refused.stderr for fact in [*facts, "--backend nccl", "one rank per GPU", "--backend native"]), refused.stderr
     trained = train(*flags, env={"RONDO_SIM_DEVICES": str(devices)}, steps=1)
     assert trained.returncode == 0, trained.stderr
     assert all(fact in trained.stderr for fact in facts), trained.stderr
@@ -110,7 +110,7 @@ def test_ranks_that_share_devices_get_a_warning_and_over_nccl_an_error(train, ra
 
 @pytest.mark.parametrize("flags", [["--dropout", 0.1], ["--nproc-per-node", 2, "--strategy", "zero2", "--checkpoint-sharded"]],
                          ids=["whole", "parts"])
-def test_a_checkpoint_of_a_device_goes_on_where_there_is_none(train, tmp_path, flags):
+def test_device_checkpoint_resumes_on_cpu(train, tmp_path, flags):
     """The second program has not loaded the accelerator, as on a machine without a GPU."""
     train("--device", "cpu", *flags, run_dir="cpu").check_returncode()
     train("--device", "sim:1" if len(flags) == 2 else "sim", *flags, steps=6).check_returncode()
@@ -128,7 +128,7 @@ def test_an_installed_program_has_none(installed, clean_environment, repository,
     assert not (tmp_path / "run").exists()
 
 
-def test_gpu_check_runs_on_it_where_there_is_no_card(rondo_bin, clean_environment, repository, tmp_path):
+def test_gpu_check_runs_without_gpu(rondo_bin, clean_environment, repository, tmp_path):
     """Loaded libraries, trainings over the simulated NCCL; times are only measured on GPUs."""
     found = tmp_path / "found.json"
     command = [sys.executable, repository / "scripts" / "gpu_check", "--programs", rondo_bin, "--peers", repository / "bench" / "peers",
@@ -152,7 +152,7 @@ def start_over_nccl(rondo, tmp_path, repository, *flags):
 
 
 @pytest.mark.parametrize("name", ["KILL", "STOP"])
-def test_a_rank_that_is_gone_ends_the_job_over_nccl(rondo, repository, tmp_path, name):
+def test_lost_rank_ends_job_over_nccl(rondo, repository, tmp_path, name):
     process, ranks = start_over_nccl(rondo, tmp_path, repository, "--steps", 100000)
     os.kill(ranks[1], getattr(signal, f"SIG{name}"))
     _, err = process.communicate(timeout=240)
@@ -161,7 +161,7 @@ def test_a_rank_that_is_gone_ends_the_job_over_nccl(rondo, repository, tmp_path,
     all_gone(ranks.values())
 
 
-def test_a_job_over_nccl_goes_on_from_its_checkpoint(rondo, train, repository, tmp_path):
+def test_nccl_job_resumes_from_checkpoint(rondo, train, repository, tmp_path):
     flags = ["--checkpoint-every", 4, "--strategy", "zero3", "--max-restarts", 1]
     train("--nproc-per-node", 2, *flags, run_dir="undisturbed", steps=60).check_returncode()
     process, ranks = start_over_nccl(rondo, tmp_path, repository, "--steps", 60, *flags)

@@ -81,7 +81,7 @@ def train_words(jobs, text, run, *more):  # noqa: F811
     return jobs.command(jobs.program, "train", "--data", text, "--run-dir", run, *SMALL, *more)
 
 
-def test_a_preempted_job_saves_and_goes_on_by_itself(cluster, jobs, tmp_path, text):  # noqa: F811
+def test_preempted_job_saves_and_resumes(cluster, jobs, tmp_path, text):  # noqa: F811
     """Slurm sends TERM twice within milliseconds, to every task. The requeued job has the same command line."""
     run = tmp_path / "run"
     job = jobs.submit(f"srun {train_words(jobs, text, run, '--steps', 1000000)}", "-N", 2, "-n", 2, "-p", "main", "--requeue")
@@ -158,7 +158,7 @@ def test_steps_that_differ_from_their_job(jobs, text):  # noqa: F811
     assert json.loads((jobs.folder / "uneven.json").read_text())["ranks"] == 3
 
 
-def test_mpirun_in_a_batch_job_meets_on_the_first_host(jobs, text):  # noqa: F811
+def test_mpirun_rendezvous_on_first_host(jobs, text):  # noqa: F811
     """Its ranks see the variables of Open MPI's daemon on their host, whose list of hosts lacks that of rank 0."""
     if shutil.which("mpirun") is None:
         pytest.skip("Open MPI is not installed (make setup-peers)")
@@ -169,7 +169,7 @@ def test_mpirun_in_a_batch_job_meets_on_the_first_host(jobs, text):  # noqa: F81
     assert said(output) == FOUR, output
 
 
-def test_a_list_of_hosts_that_nobody_knows_is_named(rondo, text):  # noqa: F811
+def test_names_unresolvable_host_list(rondo, text):  # noqa: F811
     task = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "nobody-knows[1-2]"}
     result = rondo("train", "--data", text, *SMALL, "--steps", 1, env=task)
     assert result.returncode == 2, result.stderr

@@ -124,7 +124,7 @@ def trains(run):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("which", [signal.SIGHUP, signal.SIGUSR1])
-def test_a_closed_terminal_and_a_signal_that_was_asked_for_save(rondo, tmp_path, text, ranks, which):  # noqa: F811
+def test_hangup_and_requested_signal_save(rondo, tmp_path, text, ranks, which):  # noqa: F811
     run = tmp_path / "run"
     asked = ["--signals-to-handle", "USR1,SIGUSR2"] if which == signal.SIGUSR1 else []
     process = start(rondo, text, run, "--nproc-per-node", ranks, "--steps", 1000000, "--log-every", 1, *asked)
@@ -147,7 +147,7 @@ def test_signals_of_the_launcher_reach_the_ranks(rondo, tmp_path, text):  # noqa
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_term_that_is_repeated_does_not_end_a_save(rondo, train, tmp_path, text, ranks):  # noqa: F811
+def test_repeated_term_does_not_end_save(rondo, train, tmp_path, text, ranks):  # noqa: F811
     """Repeated within milliseconds, as by schedulers, until the process has ended."""
     run = tmp_path / "run"
     process = start(rondo, text, run, "--nproc-per-node", ranks, "--steps", 1000000, "--log-every", 1, "--width", 128)

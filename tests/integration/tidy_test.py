@@ -54,7 +54,7 @@ def commit(root, files):
     subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-q", "-m", "more"], cwd=root, check=True)
 
 
-def test_a_header_is_checked_within_a_source_that_reaches_it(tree):
+def test_checks_headers_through_including_sources(tree):
     """A header that no source reaches does not end the list: alphabetically it precedes the others."""
     commit(tree, {"b.cpp": '#include "outer.h"\n', "outer.h": '#include "inner.h"\n', "inner.h": "int one;\n", "c.h": "int two;\n"})
     commit(tree, {"alone.h": "int alone;\n", "inner.h": "int three;\n", "c.h": "int four;\n"})

@@ -72,7 +72,7 @@ def read_terminal(descriptor, until, deadline=120):
     return text
 
 
-def test_a_terminal_is_drawn_again_until_the_run_ends(rondo, written_run):
+def test_redraws_terminal_until_run_ends(rondo, written_run):
     lock = open(written_run / "run.lock", "w")
     fcntl.fcntl(lock, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     main, terminal = pty.openpty()

@@ -65,7 +65,7 @@ def test_an_evaluator_of_tf_config(regressor, clean_environment, tmp_path):
         evaluator.kill()
 
 
-def test_an_evaluator_that_comes_late_finds_what_was_trained_since_it_was_started(regressor, clean_environment, tmp_path):
+def test_late_evaluator_finds_new_checkpoints(regressor, clean_environment, tmp_path):
     role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})}
     os.mkfifo(tmp_path / "go")
     evaluator = subprocess.Popen(["bash", "-c", 'read < go; exec "$@"', "evaluator", regressor, tmp_path / "run"], cwd=tmp_path,

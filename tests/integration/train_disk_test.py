@@ -25,7 +25,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("flags", [(), ("--resume",), ("--nproc-per-node", 2)], ids=["new", "resume", "two_ranks"])
-def test_a_folder_of_others_is_refused_and_left_alone(train, tmp_path, kind, flags):  # noqa: F811
+def test_foreign_folder_is_refused_and_unchanged(train, tmp_path, kind, flags):  # noqa: F811
     folder = tmp_path / "run"
     for name, content in FOREIGN[kind].items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def start_until_rows(rondo, text, run, *flags):  # noqa: F811
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["removed", "renamed"])
-def test_a_run_directory_that_goes_is_named_and_made_again(rondo, text, train, tmp_path, ranks, way):  # noqa: F811
+def test_recreates_removed_run_directory(rondo, text, train, tmp_path, ranks, way):  # noqa: F811
     run = tmp_path / "run"
     process = start_until_rows(rondo, text, run, "--nproc-per-node", ranks, "--steps", 100000)
     if way == "removed":
@@ -145,7 +145,7 @@ def fill(disk):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_full_disk_stops_no_training_and_loses_no_row(rondo, text, small_disk, tmp_path, ranks):  # noqa: F811
+def test_full_disk_loses_no_row(rondo, text, small_disk, tmp_path, ranks):  # noqa: F811
     run = small_disk / "run"
     process = start_until_rows(rondo, text, run, "--steps", 100000, "--nproc-per-node", ranks, "--log-to", "tensorboard,mlflow,csv,jsonl",
                                "--set", "steps-per-epoch=5", "--set", f"csv-file={small_disk / 'epochs.csv'}", "--set", f"jsonl-file={small_disk / 'epochs.jsonl'}",
@@ -165,7 +165,7 @@ def test_a_full_disk_stops_no_training_and_loses_no_row(rondo, text, small_disk,
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 3, said + [err]
-    assert all("training goes on" in line for line in said if "No space" in line), said
+    assert all("training continues" in line for line in said if "No space" in line), said
     last = int(checkpoints(run)[-1].removeprefix("step-"))
     for rank in range(ranks):
         assert [row["step"] for row in rows(run) if row["rank"] == rank and "loss" in row] == list(range(1, last + 1))

@@ -170,7 +170,7 @@ def test_a_signal_while_a_checkpoint_is_written(rondo, train, tmp_path, text, ra
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_reader_that_goes_away_does_not_end_a_run(rondo, clean_environment, tmp_path, text, ranks):  # noqa: F811
+def test_closed_pipe_does_not_end_run(rondo, clean_environment, tmp_path, text, ranks):  # noqa: F811
     words = [rondo.program, "train", "--data", text, "--run-dir", tmp_path / "run", *SMALL, "--nproc-per-node", ranks,
              "--steps", 30, "--batch-size", 4, "--json", "-"]
     command = " ".join(map(str, words)) + " 2>&1 | head -1; exit ${PIPESTATUS[0]}"
@@ -184,7 +184,7 @@ def test_a_reader_that_goes_away_does_not_end_a_run(rondo, clean_environment, tm
 # Contents of a resumed run
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(rondo, train, tmp_path, text):  # noqa: F811
+def test_killed_run_resumes_bit_for_bit(rondo, train, tmp_path, text):  # noqa: F811
     """Killed after a checkpoint that is also a validation's step: every row exists once, and early stopping continues
     its count."""
     flags = ["--nproc-per-node", 2, "--batch-size", 4, "--lr", 0, "--checkpoint-every", 7, "--eval-every", 7,
@@ -231,7 +231,7 @@ def steps_in(folder):
 
 @pytest.mark.parametrize("flags", [[], ["--set", "checkpoint-incremental=true"], ["--checkpoint-async", "--nproc-per-node", 2],
                                    ["--ema-decay", 0.9, "--nproc-per-node", 2]], ids=lambda flags: "".join(map(str, flags[:1])))
-def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_path, flags):  # noqa: F811
+def test_resuming_earlier_step_replaces_later_history(rondo, train, tmp_path, flags):  # noqa: F811
     run = tmp_path / "run"
     assert train("--steps", 8, *BRANCHING, *flags).returncode == 0
     assert steps_in(run / "checkpoints") == [2, 4, 6, 8]
@@ -241,7 +241,7 @@ def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_
     # Those of steps 5 and 7 are new.
     assert steps_in(run / "checkpoints") == [2, 4, 5, 7]
     assert not [step for step in steps_in(run / "best") if step > 7]
-    (said,) = [line for line in result.stderr.splitlines() if "went on from step 4" in line]
+    (said,) = [line for line in result.stderr.splitlines() if "resumed from step 4" in line]
     assert all(name in said for name in ("checkpoints/step-00000006", "checkpoints/step-00000008", "best/step-00000099")), said
     if "--ema-decay" in flags:
         assert 7 in steps_in(run / "average") and 8 not in steps_in(run / "average")
@@ -251,11 +251,11 @@ def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_
         figures = json.loads(rondo("evaluate", run, "--batch-size", 4, "--eval-batches", 2, "--json", "-").stdout)["figures"]
         assert figures["loss"] == pytest.approx(validation["validation_loss"], rel=1e-6)
     again = train("--resume", "--steps", 8, *flags)
-    assert again.returncode == 0 and "went on from" not in again.stderr, again.stderr
+    assert again.returncode == 0 and "resumed from step" not in again.stderr, again.stderr
     assert {row["step"] for row in rows(run) if "loss" in row} == set(range(1, 9))
 
 
-def test_another_way_that_is_killed_early_leaves_the_first_one(rondo, train, tmp_path, text):  # noqa: F811
+def test_early_kill_keeps_first_history(rondo, train, tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     assert train("--steps", 8, *BRANCHING).returncode == 0
     process = start(rondo, text, run, *BRANCHING, "--resume", run / "checkpoints" / "step-00000004", "--steps", 100000,
@@ -276,7 +276,7 @@ def test_another_way_that_is_killed_early_leaves_the_first_one(rondo, train, tmp
 # Checks before any change
 
 
-def test_a_refused_resume_leaves_the_run_as_it_was(train, tmp_path):  # noqa: F811
+def test_refused_resume_changes_nothing(train, tmp_path):  # noqa: F811
     assert train("--steps", 2, "--batch-size", 4, "--eval-batches", 1).returncode == 0
     run = tmp_path / "run"
 
@@ -292,7 +292,7 @@ def test_a_refused_resume_leaves_the_run_as_it_was(train, tmp_path):  # noqa: F8
     assert train("--resume", "--steps", 3).returncode == 0
 
 
-def test_a_run_directory_has_one_training_at_a_time(rondo, train, tmp_path, text):  # noqa: F811
+def test_run_directory_is_exclusive(rondo, train, tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     process = start(rondo, text, run, "--nproc-per-node", 2, "--steps", 100000, "--checkpoint-every", 2, "--batch-size", 4,
                     "--eval-batches", 1)
@@ -328,7 +328,7 @@ def damaged(train, tmp_path):  # noqa: F811
     return tmp_path / "run"
 
 
-def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, text, damaged, tmp_path):  # noqa: F811
+def test_readers_name_damage_and_newest_intact_checkpoint(rondo, train, text, damaged, tmp_path):  # noqa: F811
     folder = damaged / "checkpoints"
     intact = str(folder / "step-00000002")
 
@@ -374,11 +374,11 @@ def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, text,
 
 
 @pytest.mark.parametrize("way", ["intact", "path"])
-def test_a_damaged_run_goes_on_from_its_newest_intact_checkpoint(train, damaged, way):  # noqa: F811
+def test_resumes_from_newest_intact_checkpoint(train, damaged, way):  # noqa: F811
     flags = ["--resume-intact"] if way == "intact" else ["--resume", damaged / "checkpoints" / "step-00000002"]
     result = train(*flags, "--steps", 6, "--keep-checkpoints", 1)
     assert result.returncode == 0, result.stderr
-    assert ("passing over" in result.stderr) == (way == "intact")
+    assert ("skipping" in result.stderr) == (way == "intact")
     assert [row["step"] for row in rows(damaged) if "loss" in row] == list(range(1, 7))
     # The replacement checkpoints are intact, and were not removed.
     assert checkpoints(damaged) == ["step-00000006"]
@@ -426,7 +426,7 @@ def test_options_without_effect_are_refused_by_name(train, tmp_path, flags, opti
     assert not (tmp_path / "run").exists()
 
 
-def test_a_label_column_of_images_is_refused_by_name(rondo, tmp_path):
+def test_refuses_label_column_for_images(rondo, tmp_path):
     images = write_images(tmp_path / "images")
     result = rondo("train", "--data", images, "--model", "mlp", "--steps", 1, "--run-dir", tmp_path / "run", "--label-column", "1")
     assert result.returncode == 2, result.stderr
@@ -443,7 +443,7 @@ def test_a_label_column_of_images_is_refused_by_name(rondo, tmp_path):
     (["--nproc-per-node", 1], 20, ["--batch-size", 10]),
     (["--nproc-per-node", 1], 20, ["--gradient-accumulation-steps", 2]),
 ])
-def test_a_schedule_goes_on_where_it_was_and_reaches_its_end(rondo, tmp_path, before, stop, after):
+def test_schedule_resumes_and_reaches_its_end(rondo, tmp_path, before, stop, after):
     table = tmp_path / "table.csv"
     table.write_text("a,b,label\n" + "".join(f"{i * 7 % 11},{i * 5 % 13},{'xy'[i % 2]}\n" for i in range(60)))
     command = ["train", "--data", table, "--model", "mlp", "--run-dir", tmp_path / "run", "--batch-size", 4, "--lr-schedule", "linear",

@@ -104,7 +104,7 @@ def test_one_command_trains_on_two_processes(train, tmp_path):
     assert json.loads((run / "config.json").read_text())["lr"] == 3e-3
 
 
-def test_two_ranks_compute_what_one_computes_on_the_joint_batch(train, tmp_path):
+def test_two_ranks_equal_one_process(train, tmp_path):
     flags = ["--steps", 12, "--global-batch-size", 12, "--validation-fraction", 0.2, "--optimizer", "adamw", "--lr-schedule",
              "cosine", "--warmup-steps", 3, "--max-grad-norm", 1]
     assert train(*flags, run_dir="one").returncode == 0
@@ -244,7 +244,7 @@ def tf_config(kind, index, **cluster):
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
 
 
-def test_the_chief_and_the_workers_of_tf_config_are_one_job(rondo, tmp_path, text):
+def test_tf_config_chief_and_workers_train(rondo, tmp_path, text):
     words = ("train", "--data", text, "--steps", 2, "--run-dir", tmp_path / "run", "--json", "-")
     with reserved_ports(1) as (port,):
         cluster = {"chief": [f"127.0.0.1:{port}"], "worker": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]}
@@ -336,7 +336,7 @@ def test_run_directories_that_cannot_be(train, tmp_path):
 
 
 @pytest.mark.parametrize("flags", [(), ("--nproc-per-node", 2, "--max-restarts", 1)], ids=["rank", "launcher"])
-def test_runs_that_begin_in_the_same_second_have_a_directory_each(rondo, tmp_path, text, flags):
+def test_simultaneous_runs_have_own_directories(rondo, tmp_path, text, flags):
     begin = int(time.time())
     # Whenever this run begins, there is already a run directory of that second.
     taken = {time.strftime("%Y-%m-%d-%H%M%S-gpt-tiny", time.gmtime(begin + second)) for second in range(600)}
@@ -407,7 +407,7 @@ def test_killed_rank(rondo, tmp_path, text, victim):
     all_gone(ranks.values())
 
 
-def test_a_launcher_that_hears_late_of_a_killed_rank_blames_it(rondo, tmp_path, text):
+def test_late_notice_blames_killed_rank(rondo, tmp_path, text):
     """It must not blame the rank that has noticed the end and recorded it."""
     process, ranks = start_and_wait_for_steps(rondo, tmp_path, text)
     guardian, = map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())

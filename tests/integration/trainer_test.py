@@ -44,7 +44,7 @@ def test_every_optimizer_learns(train, strategy, flags):
     assert set(result["validation"]) == {"loss", "accuracy", "auc"}
 
 
-def test_metrics_are_the_same_on_any_number_of_processes(train):
+def test_metrics_do_not_depend_on_processes(train):
     figures = []
     for processes in (1, 2, 3):
         result = result_of(train("--lr", 0, "--epochs", 1, "--metrics", "precision,recall,f1,auc", "--seed", 4, "--eval-batch-size", 5, "--json", "-",
@@ -53,7 +53,7 @@ def test_metrics_are_the_same_on_any_number_of_processes(train):
     assert figures[0] == figures[1] == figures[2]
 
 
-def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(train, tmp_path):
+def test_unwritable_log_is_one_warning(train, tmp_path):
     limit = 32 << 20
     with (tmp_path / "log.csv").open("wb") as full:  # no byte can be appended
         full.seek(limit - 1)
@@ -66,7 +66,7 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
     # No rank waits for the deadline, which is too long for the test.
     process = train("--epochs", 50, "--log-to", "csv", "--set", f"csv-file={tmp_path / 'log.csv'}", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
     assert process.returncode == 0, process.stdout + process.stderr
-    assert process.stderr.count("log.csv: File too large; training goes on") == 1, process.stderr
+    assert process.stderr.count("log.csv: File too large; training continues") == 1, process.stderr
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps and max(steps) >= 40, "it went on behind the first epoch"
 
@@ -105,7 +105,7 @@ def evaluated(rondo, tmp_path):
 STOPPING = ("--steps", 400, "--eval-every", 5, "--checkpoint-every", 5, "--keep-checkpoints", 100, "--lr", 0.5, "--early-stopping-patience", 3, "--set", "restore-best=true")
 
 
-def test_a_run_ends_with_the_best_weights_and_says_where_they_are_gone(train, evaluated, tmp_path):
+def test_ends_with_best_weights(train, evaluated, tmp_path):
     result = result_of(train(*STOPPING, "--json", "-"))
     assert result["end"] == "stopped early"
     found = validations(tmp_path / "run")
@@ -151,7 +151,7 @@ def test_averaged_weights_are_those_that_commands_take(train, rondo, evaluated, 
     assert resumed.stderr.count("weight_average: there is no average of the weights of step 25") == 1, resumed.stderr
 
 
-def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):
+def test_preemption_notice_saves_and_resumes(train, tmp_path):
     (tmp_path / "notice").write_text("")
     process = train("--epochs", 40, "--set", f"preemption-file={tmp_path / 'notice'}")
     assert process.returncode == 3, process.stderr
@@ -162,7 +162,7 @@ def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):
 
 @pytest.mark.parametrize("flags, said", [
     (("--keep-best", "bleu"), "bleu"), (("--set", "restore-best=true",), "--early-stopping-patience"), (("--set", "lars-trust-coefficient=0.5"), "lars-trust-coefficient"),
-    (("--metrics", "bleu"), "bleu"), (("--loss", "nll"), "gives logits"), (("--set", "class-weights=1,2,3"), "2 classes"), (("--set", "class-weights=1,x"), "class-weights"),
+    (("--metrics", "bleu"), "bleu"), (("--loss", "nll"), "returns logits"), (("--set", "class-weights=1,2,3"), "2 classes"), (("--set", "class-weights=1,x"), "class-weights"),
     (("--keep-best", "loss", "--validation-fraction", 0), "--keep-best"), (("--loss-scale", "dynamic:0", "--precision", "O2"), "--loss-scale"),
     (("--strategy", "parameter_server", "--ema-decay", 0.9), "--ema-decay 0.9: with --strategy parameter_server"),
     (("--strategy", "grouped", "--ema-decay", 0.9), "--ema-decay 0.9: with --strategy grouped")])

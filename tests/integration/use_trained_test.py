@@ -92,7 +92,7 @@ def test_numbers_are_learnt_and_predicted(rondo, tmp_path):
                  "--run-dir", "l1").returncode == 0
 
 
-def test_a_run_is_judged_by_its_own_metrics_and_loss(rondo, points, tmp_path):
+def test_evaluates_with_the_runs_metrics(rondo, points, tmp_path):
     chosen = ["--metrics", "accuracy,f1", "--set", "class-weights=0.2,3"]
     result = done(rondo("train", "--data", points, "--model", "mlp", "--steps", 4, *chosen, "--run-dir", "run", "--json", "-"))
     validation = json.loads(result.stdout)["validation"]
@@ -122,7 +122,7 @@ def test_exports_open_without_rondo(rondo, points, tmp_path):
     assert refused.returncode == 2 and "mlp" in refused.stderr and "gpt" in refused.stderr
 
 
-def test_a_gpt_goes_to_hugging_face_and_comes_back(rondo, text, tmp_path):
+def test_gpt_roundtrip_through_hugging_face(rondo, text, tmp_path):
     import transformers
     done(rondo("train", "--data", text, *SMALL_GPT, "--steps", 20, "--run-dir", "run"))
     done(rondo("export", "run", "-o", "net.pt"))

@@ -24,7 +24,7 @@ TEST(MatmulMeasurement, FastMeansFasterAndStillFloat32) {
   EXPECT_DOUBLE_EQ(measurement("a", 220).speedup(), 2.2);
 }
 
-TEST(MatmulMeasurement, IsFoundAgainForTheSameMachineAndLibrary) {
+TEST(MatmulMeasurement, IsFoundForSameMachineAndLibrary) {
   const TemporaryDirectory directory;
   const auto path = directory / "below" / "matmul.json";
   EXPECT_FALSE(find_matmul_measurement(path, "a"));
@@ -42,7 +42,7 @@ TEST(MatmulMeasurement, IsFoundAgainForTheSameMachineAndLibrary) {
   EXPECT_FALSE(find_matmul_measurement(path, ""));
 }
 
-TEST(MatmulMeasurement, AFileOfSomethingElseIsNamedAndReplaced) {
+TEST(MatmulMeasurement, ForeignFileIsNamedAndReplaced) {
   const TemporaryDirectory directory;
   const auto path = directory / "matmul.json";
   for (const char* text : {"", "{", "[]", R"({"format": "other"})",
@@ -64,7 +64,7 @@ TEST(MatmulMeasurement, AFileOfSomethingElseIsNamedAndReplaced) {
   EXPECT_THROW(keep_matmul_measurement("/proc/nowhere/matmul.json", measurement("a", 150)), Error);
 }
 
-TEST(MatmulMeasurement, AnotherBuildAtTheSamePathIsAnotherLibrary) {
+TEST(MatmulMeasurement, RebuiltLibraryAtSamePathIsAnother) {
   const TemporaryDirectory directory;
   const auto path = directory / "libtorch_cpu.so";
   EXPECT_EQ(library_identity(path), "");

@@ -70,7 +70,7 @@ TEST(RootCause, ANoteOfAnEarlierFailureCounts) {
 }
 
 // Rank 1 is killed. The busy launcher learns of it only after rank 0 has recorded the loss of its peer.
-TEST(RootCause, ANoteOfALostPeerIsNoEarlierFailure) {
+TEST(RootCause, LostPeerReportIsNotTheRootCause) {
   AttemptEnd end = attempt({{1, 0, SIGKILL}, {0, 1, 0}});
   std::vector<WorkerSpec> specs(2);
   const TemporaryDirectory directory;
@@ -108,7 +108,7 @@ TEST(SignalName, NamesSignals) {
   EXPECT_EQ(signal_name(SIGRTMIN + 3), "signal " + std::to_string(SIGRTMIN + 3));
 }
 
-TEST(DescribeFailure, NamesTasksAndWhoSaysThatItWasPreempted) {
+TEST(DescribeFailure, NamesTasksAndPreemption) {
   AttemptEnd end = attempt({{1, 3, 0}, {0, 0, SIGTERM}});
   end.stopped = {0};
   std::vector<WorkerSpec> specs(2);
@@ -125,7 +125,7 @@ TEST(DescribeFailure, NamesTasksAndWhoSaysThatItWasPreempted) {
   EXPECT_NE(text.find("pre-empted"), std::string::npos) << text;
 }
 
-TEST(DescribeFailure, ANoteOfSomebodyElseIsEscapedAndCut) {
+TEST(DescribeFailure, EscapesAndTruncatesForeignReports) {
   const AttemptEnd end = attempt({{0, 1, 0}});
   const TemporaryDirectory directory;
   std::vector<WorkerSpec> specs(1);

@@ -104,7 +104,7 @@ TEST_F(Output, TheTailIsBounded) {
   EXPECT_LE(output_->tail().size(), 2 * WorkerOutput::kTailBytes);
 }
 
-TEST_F(Output, ASlowReaderPausesTheWorkerAndLosesNothing) {
+TEST_F(Output, SlowReaderPausesTheWorkerWithoutLoss) {
   // Far more than the console buffers: the worker's pipe must fill up.
   const std::string text = std::string(999, 'y') + "\n";
   const std::size_t written = write_until_paused(text);
@@ -118,7 +118,7 @@ TEST_F(Output, ASlowReaderPausesTheWorkerAndLosesNothing) {
   EXPECT_EQ(all.size(), written * (text.size() + std::string("[rank 0] ").size()));
 }
 
-TEST_F(Output, AWorkerThatIsGoneWhileItPausesIsNotCalled) {
+TEST_F(Output, EndedPausedWorkerIsNotCalled) {
   const std::string text = std::string(999, 'y') + "\n";
   const std::size_t written = write_until_paused(text);
   output_->close();

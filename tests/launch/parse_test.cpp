@@ -79,7 +79,7 @@ TEST(ProcessCount, IsANumberOrAWord) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-TEST(CpuQuota, OfVersion2IsTheLeastOfAllGroupsAbove) {
+TEST(CpuQuota, OfVersion2IsTheMinimumOfAncestors) {
   const TemporaryDirectory root;
   root.write("proc/self/cgroup", "0::/pod/container\n");
   EXPECT_FALSE(cpu_quota(root.path()));
@@ -96,7 +96,7 @@ TEST(CpuQuota, OfVersion2IsTheLeastOfAllGroupsAbove) {
   EXPECT_FALSE(cpu_quota(root.path()));
 }
 
-TEST(CpuQuota, OfVersion1IsThatOfTheCpuController) {
+TEST(CpuQuota, OfVersion1IsThatOfTheController) {
   const TemporaryDirectory root;
   root.write("proc/self/cgroup", "4:memory:/m\n3:cpu,cpuacct:/job\n1:name=systemd:/\n0::/\n");
   root.write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");

@@ -26,7 +26,7 @@ TEST(StopSignals, AreReadByName) {
   }
 }
 
-TEST(StopSignals, IncludeUsr1UnderSlurmAndWhatWasAskedFor) {
+TEST(StopSignals, IncludeRequestedOnesAndUsr1UnderSlurm) {
   EXPECT_EQ(launch::stop_signals({}), (Signals{SIGTERM, SIGINT, SIGHUP}));
   EXPECT_EQ(launch::stop_signals({{"SLURM_JOB_ID", "7"}}), (Signals{SIGTERM, SIGINT, SIGHUP, SIGUSR1}));
   EXPECT_EQ(launch::stop_signals({{launch::kStopSignalsVariable, "SIGUSR2"}}),

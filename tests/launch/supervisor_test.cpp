@@ -58,7 +58,7 @@ class Supervisor : public ::testing::Test {
   Flags* flags_ = nullptr;
 };
 
-TEST_F(Supervisor, TellsOfTheProcessesThatAreNotStartedAgain) {
+TEST_F(Supervisor, ReportsProcessesThatAreNotRestarted) {
   std::vector<WorkerSpec> specs(4);
   for (int rank = 0; rank < 4; ++rank) specs[static_cast<std::size_t>(rank)].rank = rank;
   const EndedWorkersFile file(3);
@@ -89,7 +89,7 @@ TEST_F(Supervisor, TellsOfTheProcessesThatAreNotStartedAgain) {
   EXPECT_EQ(code, 0);
 }
 
-TEST_F(Supervisor, KillsAWorkerThatIsSuspendedForLongerThanOthersWait) {
+TEST_F(Supervisor, KillsWorkersSuspendedForTooLong) {
   std::vector<WorkerSpec> specs(2);
   specs[0].function = [this] {
     while (!flags_->ready) usleep(100);
@@ -120,7 +120,7 @@ TEST_F(Supervisor, KillsAWorkerThatIsSuspendedForLongerThanOthersWait) {
   EXPECT_EQ(failures, 0);
 }
 
-TEST_F(Supervisor, LeavesAWorkerThatGoesOnInTimeAlone) {
+TEST_F(Supervisor, LeavesWorkersThatResumeInTime) {
   std::vector<WorkerSpec> specs(2);
   specs[0].function = [this] {
     flags_->worker = getpid();
@@ -189,7 +189,7 @@ TEST_F(Supervisor, KeepsTheLogOfTheStartThatFailed) {
 }
 
 // Even if the stream never ends, because a process outside the job holds it open.
-TEST_F(Supervisor, ShowsTheLastWordsOfTheStartThatFailed) {
+TEST_F(Supervisor, ShowsLastOutputOfTheFailedStart) {
   const TemporaryDirectory directory;
   const std::string console = directory / "console";
   const pid_t holder = fork();

@@ -25,7 +25,7 @@ TEST(FileMemory, IsZeroWritableAndWithoutAName) {
   EXPECT_EQ(replica_memory_tracker().file_bytes(), 0U);
 }
 
-TEST(FileMemory, ADiskThatIsTooSmallIsNamedAndNothingIsLeft) {
+TEST(FileMemory, NamesFullDiskAndLeavesNoFile) {
   const TemporaryDirectory directory;
   try {
     const FileMemory memory(directory / "state", GiB(1ULL << 30), "the optimizer's state");

@@ -19,7 +19,7 @@ const char* address(std::size_t i) {
   return memory.data() + 16 * i;
 }
 
-TEST(BlockTable, IsAMapUnderAnySequenceOfInsertsAndRemovals) {
+TEST(BlockTable, IsAMapUnderAnyInsertsAndRemovals) {
   BlockTable table;
   std::map<const void*, std::uint64_t> expected;
   std::mt19937_64 random(7);
@@ -61,7 +61,7 @@ TEST(MemoryScope, TheInnermostLabelHolds) {
   EXPECT_EQ(memory_labels().innermost().category, MemoryCategory::activations);
 }
 
-TEST(MemoryScope, LabelsOfOwnersEndInAnyOrderAndWithTheScopeAroundThem) {
+TEST(MemoryScope, LabelsOfOwnersEndInAnyOrder) {
   const int a = 0;
   const int b = 0;
   const std::size_t depth = memory_labels().depth();
@@ -129,7 +129,7 @@ TEST(MemoryTracker, ABlockCanCountInPart) {
   EXPECT_EQ(tracker.total(), 30U) << "what it counted last is given back";
 }
 
-TEST(MemoryTracker, AnAddressThatComesAgainWithoutRemoveCountsOnce) {
+TEST(MemoryTracker, ReusedAddressWithoutRemoveCountsOnce) {
   MemoryTracker tracker;
   tracker.add(address(0), 50);
   tracker.add(address(0), 30);
@@ -181,7 +181,7 @@ TEST(MemoryTracker, IntervalsHaveTheirOwnLargestMoments) {
   EXPECT_EQ(total_of(tracker.take_interval().peak), 10U) << "nothing happened";
 }
 
-TEST(MemoryTracker, BeyondTheLimitSaysWhatIsAliveTheLargestFirst) {
+TEST(MemoryTracker, LimitErrorListsMemoryInUseLargestFirst) {
   MemoryTracker tracker;
   tracker.set_limit(KiB(100));
   {
@@ -199,7 +199,7 @@ TEST(MemoryTracker, BeyondTheLimitSaysWhatIsAliveTheLargestFirst) {
     EXPECT_EQ(error.wanted(), KiB(40));
     EXPECT_EQ(error.limit(), KiB(100));
     EXPECT_NE(text.find("40.0 KiB of activations for block.7, step 5, forward"), std::string::npos) << text;
-    EXPECT_NE(text.find("Alive: 60.0 KiB activations, 20.0 KiB parameters"), std::string::npos) << text;
+    EXPECT_NE(text.find("In use: 60.0 KiB activations, 20.0 KiB parameters"), std::string::npos) << text;
     EXPECT_NE(text.find("60.0 KiB activations of block.7, 20.0 KiB parameters of embedding"),
               std::string::npos)
         << text;

@@ -181,7 +181,7 @@ TEST(Bert, DropoutFollowsTheSamplesWhereverTheyAre) {
   }
 }
 
-TEST(Bert, AnEmptyBatchGivesALossOfZeroThatGradientsFlowFrom) {
+TEST(Bert, EmptyBatchHasZeroLossWithGradients) {
   for (const BertTask task : {BertTask::classify, BertTask::mlm}) {
     const Model model = make_model("bert", bert_model_config(with(task, 0.1)));
     const at::Tensor logits = model.forward(at::zeros({0, 3, 10}, at::kLong));

@@ -30,7 +30,7 @@ TEST(Generate, TheSeedDecidesTheText) {
   EXPECT_EQ(generate_text(model, "", options), generate_text(model, "\n", options));
 }
 
-TEST(Generate, TemperatureZeroAndTopOneTakeTheMostLikelyToken) {
+TEST(Generate, ZeroTemperatureAndTopOneAreGreedy) {
   Gpt model = small_model();
   const auto greedy = generate(model, {1, 2, 3}, {.tokens = 30, .temperature = 0.0});
   EXPECT_EQ(generate(model, {1, 2, 3}, {.tokens = 30, .temperature = 1.0, .top_k = 1, .seed = 9}), greedy);

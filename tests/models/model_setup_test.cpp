@@ -28,7 +28,7 @@ DataNeeds needs(const std::string& model, const OptionValues& values = {}) {
   return setup->data_needs(config);
 }
 
-TEST(ModelSetup, EveryModelHasTheOptionsStructOfItsFamily) {
+TEST(ModelSetup, EveryModelHasItsFamilysOptions) {
   std::size_t models = 0;
   for_each_model_family([&](auto family) {
     using Family = decltype(family);
@@ -41,7 +41,7 @@ TEST(ModelSetup, EveryModelHasTheOptionsStructOfItsFamily) {
   EXPECT_EQ(models, model_names().size());
 }
 
-TEST(ModelSetup, OptionsBecomeSettingsAndThoseOfOthersArePassedOver) {
+TEST(ModelSetup, OptionsBecomeSettingsOfTheirModel) {
   const OptionValues given = {{"layers", "2"},  {"dropout", "0.5"}, {"seq-len", "8"},
                               {"experts", "4"}, {"task", "mlm"},    {"bucket-size", "1MiB"}};
   EXPECT_EQ(settings("gpt-tiny", given),
@@ -74,7 +74,7 @@ TEST(ModelSetup, ModelsSayWhichDataTheyNeed) {
   EXPECT_EQ(models_for("samples"), (std::vector<std::string>{"convnet", "mlp"}));
 }
 
-TEST(ModelSetup, AFolderOfInitDecidesSizeContextAndTokenizer) {
+TEST(ModelSetup, PretrainedFolderDecidesSizeContextAndTokenizer) {
   const TemporaryDirectory folder;
   const GptConfig pretrained{.vocabulary = 300, .context = 16, .layers = 1, .heads = 2, .width = 8};
   folder.write("config.json", hugging_face_config(pretrained).dump());

@@ -78,7 +78,7 @@ TEST(Models, AStepLowersTheLossOfItsBatch) {
   }
 }
 
-TEST(Models, AnEmptyBatchGivesZeroLossAndZeroGradients) {
+TEST(Models, EmptyBatchGivesZeroLossAndGradients) {
   for (const auto& [name, config] : kVariants) {
     const Model model = make_model(name, config);
     const auto [input, target] = example(model, 0);

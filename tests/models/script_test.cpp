@@ -67,7 +67,7 @@ TEST(ScriptOf, OtherModelsAreTraced) {
   EXPECT_EQ(script.forward({input}).toTensor().abs().sum().item<float>(), 0);
 }
 
-TEST(ScriptOf, SaysWhenATraceIsForOneNumberOfSamples) {
+TEST(ScriptOf, ReportsTracesWithFixedBatchSize) {
   Model model = as_model(std::make_shared<OwnNetImpl>());
   model.forward = [raw = model.module](const at::Tensor& x) {
     return raw->as<OwnNetImpl>()->forward(x).reshape({x.size(0) * 3});

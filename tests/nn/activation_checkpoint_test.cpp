@@ -125,7 +125,7 @@ TEST(ActivationCheckpoint, ADeepModelWithDropoutIsBitEqual) {
   expect_checkpointing_changes_nothing(*model, loss, {4, 8}, true, "1,2");
 }
 
-TEST(ActivationCheckpoint, UnitsInUnitsAndUnitsCalledTwiceAreBitEqual) {
+TEST(ActivationCheckpoint, NestedAndRepeatedUnitsAreBitEqual) {
   Outer model(6);
   const auto loss = [&](const at::Tensor& x) { return model(x).square().sum(); };
   for (const char* which :
@@ -149,7 +149,7 @@ TEST(ActivationCheckpoint, TuplesVectorsOptionalsAndPlainValuesGoThrough) {
   EXPECT_TRUE(other.grad().defined());
 }
 
-TEST(ActivationCheckpoint, AnOutputThatTheLossDoesNotUseIsLeftOut) {
+TEST(ActivationCheckpoint, OutputUnusedByTheLossIsLeftOut) {
   Unit<Fork> fork;
   const auto loss = [&](const at::Tensor& x) { return std::get<0>(fork->forward(x, x, {x, x}, 1.0)).sum(); };
   expect_checkpointing_changes_nothing(*fork, loss, {2, 3});
@@ -185,7 +185,7 @@ TEST(ActivationCheckpoint, AutocastIsAsInForward) {
   expect_checkpointing_changes_nothing(*model, loss, {4, 8});
 }
 
-TEST(ActivationCheckpoint, AFunctionIsAsWithoutItAndKeepsNothing) {
+TEST(ActivationCheckpoint, FunctionIsBitEqualAndSavesNothing) {
   torch::nn::Linear captured(3, 3);
   const auto twice_used = torch::ones({3}, torch::requires_grad());
   const at::Tensor outer = twice_used * 2;  // part of the outer graph

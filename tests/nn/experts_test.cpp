@@ -31,7 +31,7 @@ std::vector<std::int64_t> numbers(const at::Tensor& tensor) {
 
 using Numbers = std::vector<std::int64_t>;
 
-TEST(Routing, TiesGoToTheExpertWithTheLowestNumber) {
+TEST(Routing, TiesGoToTheLowestExpert) {
   const at::Tensor probabilities = torch::tensor({{0.25, 0.25, 0.25, 0.25}, {0.1, 0.4, 0.4, 0.1}});
   const Routing one = route(probabilities, 2, {.per_token = 1, .capacity_factor = 0});
   EXPECT_EQ(one.rows, (Numbers{1, 1, 0, 0}));
@@ -43,7 +43,7 @@ TEST(Routing, TiesGoToTheExpertWithTheLowestNumber) {
   EXPECT_EQ(numbers(two.taken), (Numbers{0, 1, 2, 3}));
 }
 
-TEST(Routing, AnExpertTakesItsCapacityOfEachGroupInTheOrderOfTokens) {
+TEST(Routing, ExpertFillsItsCapacityInTokenOrder) {
   // Two groups of four tokens, two experts; all tokens choose expert 1.
   const at::Tensor probabilities = torch::tensor({0.1, 0.9}).expand({8, 2});
   const Routing routing = route(probabilities, 4, {.per_token = 1, .capacity_factor = 1.25});
@@ -63,7 +63,7 @@ TEST(Routing, FirstChoicesComeBeforeSecondOnes) {
   EXPECT_EQ(numbers(routing.taken), (Numbers{0, 1, 2, 3}));
 }
 
-TEST(Routing, APartHasTheChoicesThatTheWholeTakesOfItsTokens) {
+TEST(Routing, PartAgreesWithTheFullBatch) {
   // Four tokens, two experts, capacity two: expert 0 accepts the first choices of tokens 0 and 1, expert 1
   // their second choices. All choices of the other two tokens are dropped.
   const at::Tensor probabilities = torch::tensor({0.9, 0.1}).expand({4, 2});
@@ -180,7 +180,7 @@ TEST(MixtureOfExperts, TheBalanceLossPullsOnTheRouter) {
   }
 }
 
-TEST(MixtureOfExperts, WhatIsDroppedDoesNotDependOnTheBatch) {
+TEST(MixtureOfExperts, DroppedTokensDoNotDependOnTheBatch) {
   MixtureOfExperts layer = filled(small(2, 0.5));
   const at::Tensor input = random_tensor({4, 8, 6}, 5);
   const at::Tensor joint = layer->forward(input);
@@ -303,14 +303,14 @@ class WithoutAllToAll final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> inner_;
 };
 
-TEST(MixtureOfExperts, TokensTravelByBroadcastsOverAnEngineWithoutAllToAll) {
+TEST(MixtureOfExperts, UsesBroadcastsWithoutAllToAll) {
   register_backend("without all_to_all", [](const BackendRequest& request) {
     return c10::make_intrusive<WithoutAllToAll>(make_backend("native", request));
   });
   expect_equal_to_one_process("without all_to_all", {4, 3}, 2, 1);
 }
 
-TEST(MixtureOfExperts, ExpertsThatDoNotDivideAreRefusedWithBothNumbers) {
+TEST(MixtureOfExperts, RefusesExpertsThatDoNotDivide) {
   run_ranks(3, "native", [](Context& context) {
     MixtureOfExperts layer = filled(small(1, 1));
     const Group group = context.world();

@@ -84,7 +84,7 @@ TEST(NamedLosses, OfElementsCountEveryWholeNumber) {
   EXPECT_EQ(classes.predictions({target}, 4), 2);
 }
 
-TEST(NamedLosses, ARankWithoutSamplesHasALossOfZero) {
+TEST(NamedLosses, RankWithoutSamplesHasZeroLoss) {
   for (const std::string& name : loss_names()) {
     const at::Tensor output = torch::zeros({0, 3}).requires_grad_();
     const bool classes = name == "cross_entropy" || name == "nll";

@@ -101,7 +101,7 @@ TEST(SampleDropout, GradientsPassWhereValuesDo) {
   }
 }
 
-TEST(SampleDropout, ARepeatedPassDropsTheSameOnAnyThread) {
+TEST(SampleDropout, RepeatedPassDropsSameValuesOnAnyThread) {
   SampleDropout dropout(0.5);
   const at::Tensor input = at::ones({2, 100});
   const SampleScope scope(info_of({5, 6}));
@@ -124,7 +124,7 @@ TEST(SampleDropout, ScopesNest) {
   EXPECT_EQ(SampleScope::current()->indices.size(), 1U);
 }
 
-TEST(SampleDropout, ActsInTrainingOnlyAndWithoutAScopeToo) {
+TEST(SampleDropout, DropsInTrainingOnlyAndWithoutScope) {
   SampleDropout dropout(0.5);
   const at::Tensor input = at::ones({2, 100});
   torch::manual_seed(1);

@@ -21,7 +21,7 @@ at::Tensor numbered(const std::vector<std::int64_t>& sizes) {
   return at::arange(elements, at::kLong).reshape(sizes);
 }
 
-TEST(Shard, BoxesAreTheElementsOfARangeInOrder) {
+TEST(Shard, RangesBecomeBoxesInOrder) {
   RandomShards random(1);
   for (int round = 0; round < 500; ++round) {
     const std::vector<std::int64_t> sizes = random.sizes();
@@ -44,7 +44,7 @@ TEST(Shard, BoxesAreTheElementsOfARangeInOrder) {
   }
 }
 
-TEST(Shard, AViewOfABoxIsThatPartOfTheTensor) {
+TEST(Shard, ViewOfABoxIsThatPart) {
   RandomShards random(2);
   for (int round = 0; round < 500; ++round) {
     const std::vector<std::int64_t> sizes = random.sizes();
@@ -67,7 +67,7 @@ TEST(Shard, AViewOfABoxIsThatPartOfTheTensor) {
   }
 }
 
-TEST(Shard, WhatIsLeftBesideAHoleIsTheRest) {
+TEST(Shard, SubtractionLeavesTheOtherBoxes) {
   RandomShards random(3);
   for (int round = 0; round < 500; ++round) {
     const std::vector<std::int64_t> sizes = random.sizes();

@@ -100,7 +100,7 @@ TEST(SyncBatchNorm, RanksMayHaveUnequalBatchesOrNone) {
   expect_equal_to_one_process({0, 2});
 }
 
-TEST(SyncBatchNorm, WorksOverEveryEngineWithInputsOfTwoDimensions) {
+TEST(SyncBatchNorm, WorksOverEveryEngineForTwoDimensions) {
   for (const std::string& engine : testing::engines()) {
     const at::Tensor joint = random_tensor({6, kFeatures}, 3);
     torch::nn::BatchNorm1d reference(

@@ -97,7 +97,7 @@ void expect_as_one_process(int ranks, const std::string& engine) {
   });
 }
 
-TEST(TensorParallel, AModuleByPatternsIsAsOnOneProcess) {
+TEST(TensorParallel, ModuleWithPatternsEqualsOneProcess) {
   for (const std::string& engine : testing::engines()) {
     for (const int ranks : {1, 2, 4}) expect_as_one_process(ranks, engine);
   }
@@ -141,7 +141,7 @@ TEST(TensorParallel, BlocksOfAProjectionAreDividedEach) {
   });
 }
 
-TEST(TensorParallel, EmbeddingAndCrossEntropyByVocabularyAreAsOnOneProcess) {
+TEST(TensorParallel, VocabularyEmbeddingAndCrossEntropyEqualOneProcess) {
   const at::Tensor tokens = at::tensor({0, 3, 7, 5, 6, 6, 1, 0}, at::kLong).view({2, 4});
   at::Tensor target = at::tensor({3, 7, 5, 2, 6, 1, 0, 4}, at::kLong).view({2, 4});
   target[1][1] = kIgnoredTarget;
@@ -182,7 +182,7 @@ TEST(TensorParallel, AnyLossOfDividedClassesSeesThemAll) {
   });
 }
 
-TEST(TensorParallel, DropoutOfAPartLosesWhatThatPartLoses) {
+TEST(TensorParallel, DropoutOfAPartMatchesTheFullTensor) {
   const SampleScope scope({.seed = 5, .step = 2, .indices = {4, 11, 7}});
   SampleDropout whole(0.4), part(0.4);
   const at::Tensor input = at::ones({3, 6, 50});

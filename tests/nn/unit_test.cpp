@@ -69,7 +69,7 @@ std::vector<std::string> observe(torch::nn::Module& model, const std::function<v
   return events;
 }
 
-TEST(Unit, TellsWhenForwardAndBackwardPassesBeginAndEnd) {
+TEST(Unit, ReportsStartAndEndOfPasses) {
   Outer model;
   const auto events = observe(*model, [&] { model(at::ones({2, 3})).sum().backward(); });
   EXPECT_EQ(events, (std::vector<std::string>{"forward first", "end forward first", "forward second",
@@ -77,7 +77,7 @@ TEST(Unit, TellsWhenForwardAndBackwardPassesBeginAndEnd) {
                                               "backward first", "end backward first"}));
 }
 
-TEST(Unit, AllParametersHaveTheirGradientsWhenItsBackwardPassEnds) {
+TEST(Unit, GradientsAreCompleteWhenItsBackwardEnds) {
   struct Check final : UnitObserver {
     void post_backward(UnitState& unit) override {
       for (const at::Tensor& parameter : unit.module().parameters()) complete &= parameter.grad().defined();
@@ -150,7 +150,7 @@ TEST(Wrap, NeedsARule) {
   EXPECT_THROW(wrap_units(*model, NamedWrapRule()), UsageError);
 }
 
-TEST(Wrap, MakesUnitsOfTheLayersOfASequentialWithoutAnotherTypeOrName) {
+TEST(Wrap, MakesUnitsOfTheLayersOfASequential) {
   torch::manual_seed(1);
   torch::nn::Sequential model(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4), torch::nn::ReLU(),
                               torch::nn::Linear(4, 2));
@@ -176,7 +176,7 @@ TEST(Wrap, BySize) {
   EXPECT_EQ(partition_into_units(*model).size(), 2U);
 }
 
-TEST(Partition, InnermostUnitOwnsAParameterAndTheRootTheRest) {
+TEST(Partition, InnermostUnitOwnsAParameter) {
   Outer model;
   const std::vector<ModelUnit> units = partition_into_units(*model);
   ASSERT_EQ(units.size(), 3U);
@@ -186,7 +186,7 @@ TEST(Partition, InnermostUnitOwnsAParameterAndTheRootTheRest) {
   EXPECT_EQ(units[2].parameters.front().name, "second.linear.weight");
 }
 
-TEST(Partition, ParametersSharedByTwoUnitsBelongToWhatIsAroundBoth) {
+TEST(Partition, SharedParametersBelongToTheCommonParent) {
   Outer model;
   model->second->linear->weight = model->second->linear->register_parameter("tied", model->first->weight);
   const std::vector<ModelUnit> units = partition_into_units(*model);
@@ -208,7 +208,7 @@ struct CloneableInsideImpl : torch::nn::Cloneable<CloneableInsideImpl> {
 };
 TORCH_MODULE(CloneableInside);
 
-TEST(Unit, CloneIsAUnitWithTensorsOfItsOwn) {
+TEST(Unit, CloneIsAUnitWithOwnTensors) {
   Unit<CloneableInside> unit;
   unit->unit_state().set_checkpointed(true);
   const auto copy = std::dynamic_pointer_cast<Unit<CloneableInside>::Impl>(unit->clone());

@@ -165,7 +165,7 @@ TEST_F(MemoryObserverTest, ATracedStepShowsTheMomentsBetweenObservations) {
   EXPECT_EQ(samples.size(), count) << "not traced any more";
 }
 
-TEST_F(MemoryObserverTest, LabelsOfAPassThatFailedDoNotStay) {
+TEST_F(MemoryObserverTest, FailedPassLeavesNoLabels) {
   const std::size_t depth = memory_labels().depth();
   observer_->enter_phase(1, "forward", MemoryCategory::activations);
   EXPECT_ANY_THROW(model_(at::ones({1, kWidth + 1})));

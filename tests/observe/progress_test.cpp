@@ -51,7 +51,7 @@ TEST(Progress, LinesInALogShowEverything) {
   EXPECT_EQ(text.find('\r'), std::string::npos);
 }
 
-TEST(Progress, LinesKeepTheirDistanceButTheLastIsAlwaysThere) {
+TEST(Progress, LinesAreSpacedButTheLastIsPrinted) {
   Recorder recorder;
   Progress progress(recorder.stream(), {.style = ProgressStyle::lines,
                                         .total_steps = 100,
@@ -123,7 +123,7 @@ TEST(Progress, NarrowTerminalsGetFewerFiguresButWholeOnes) {
   EXPECT_EQ(bar_on("200").substr(0, 6), "[=====");
 }
 
-TEST(Progress, NarrowTerminalsGetFewerWordsOfAnActivityButWholeNumbers) {
+TEST(Progress, NarrowTerminalsShortenActivitiesNotNumbers) {
   for (const char* columns : {"32", "40", "80", "200"}) {
     EXPECT_EQ(activity_on(columns, 123, 4567), "validation: 123 of 4567 batches");
   }

@@ -21,7 +21,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-TEST(UnitPeaks, AreThoseOfTheTimeInWhichEachUnitComputes) {
+TEST(UnitPeaks, AreTakenWhileEachUnitComputes) {
   track_cpu_allocations();
   torch::nn::Sequential model;
   for (int i = 0; i < 3; ++i) model->push_back(Unit<Block>());

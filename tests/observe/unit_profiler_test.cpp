@@ -53,7 +53,7 @@ std::map<std::string, UnitFigures> profile(torch::nn::Sequential& model, int pas
   return profiler->figures();
 }
 
-TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
+TEST(UnitProfiler, MeasuresTimesAndBytesOfUnits) {
   track_cpu_allocations();
   torch::nn::Sequential model;
   for (int i = 0; i < 2; ++i) model->push_back(Unit<Block>());

@@ -58,7 +58,7 @@ std::map<std::string, UnitTimes::Times> times_of(Model& model, int steps) {
   return times.times();
 }
 
-TEST(UnitTimes, OfAUnitHaveWhatItDoesBeforeAUnitInsideIt) {
+TEST(UnitTimes, IncludeWorkBeforeANestedUnit) {
   Model model;
   const auto times = times_of(model, 1);
   ASSERT_EQ(times.size(), 2U);
@@ -68,7 +68,7 @@ TEST(UnitTimes, OfAUnitHaveWhatItDoesBeforeAUnitInsideIt) {
   EXPECT_GT(times.at("outer").backward_s.front(), times.at("outer.inner").backward_s.front());
 }
 
-TEST(UnitTimes, HaveAnEntryForEachStepWithAllPassesOfIt) {
+TEST(UnitTimes, HaveOneEntryForEachStep) {
   Model model;
   const auto times = times_of(model, 3);
   for (const char* unit : {"outer", "outer.inner"}) {

@@ -91,7 +91,7 @@ TEST(ConfigFile, ReadsJsonWithTheLinesOfItsKeys) {
   EXPECT_EQ(options[5].value, nlohmann::json::parse(R"({"a": {"b": 1}})"));
 }
 
-TEST(ConfigFile, NamesBothLinesOfAnOptionThatIsSetTwice) {
+TEST(ConfigFile, NamesBothLinesOfADuplicateOption) {
   const auto twice = [](const std::string& error, const char* line, const char* first) {
     EXPECT_NE(error.find(line), std::string::npos) << error;
     EXPECT_NE(error.find(str("line ", first)), std::string::npos) << error;

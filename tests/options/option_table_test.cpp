@@ -85,7 +85,7 @@ TEST(OptionTable, DefaultsAreTheStructs) {
   EXPECT_EQ(table.find("speed"), nullptr);
 }
 
-TEST(OptionTable, AValueThatCannotBeIsNamedWithWhatIsAllowed) {
+TEST(OptionTable, InvalidValueNamesAllowedOnes) {
   expect_facts(refusal_of({{"depth", "0"}}), {"--depth", "0", "whole number above 0"});
   expect_facts(refusal_of({{"depth", "2.5"}}), {"--depth", "2.5", "whole number"});
   expect_facts(refusal_of({{"depth", "99999999999"}}), {"--depth", "99999999999", "whole number"});
@@ -99,7 +99,7 @@ TEST(OptionTable, AValueThatCannotBeIsNamedWithWhatIsAllowed) {
   expect_facts(refusal_of({{"speed", "1"}}), {"speed", "block-size", "depth"});
 }
 
-TEST(OptionTable, WhatIsGivenIsToldFromDefaultsByValue) {
+TEST(OptionTable, DistinguishesGivenValuesFromDefaults) {
   const OptionsOf<Options> table = make_table();
   EXPECT_FALSE(table.differs_from_default(*table.find("block-size"), "4096KiB"));
   EXPECT_TRUE(table.differs_from_default(*table.find("block-size"), "1MiB"));

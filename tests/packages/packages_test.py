@@ -50,7 +50,7 @@ def unpacked(tmp_path):
     return folder
 
 
-def test_the_archive_trains_with_a_libtorch_that_is_named_or_that_the_active_python_has(unpacked, tmp_path):
+def test_archive_trains_with_named_or_active_libtorch(unpacked, tmp_path):
     train(unpacked / "bin" / "rondo", tmp_path, clean(LIBTORCH=str(ENVIRONMENT / "torch")))
     shutil.rmtree(tmp_path / "run")
     train(unpacked / "bin" / "rondo", tmp_path, clean(PATH=f"{pathlib.Path(sys.executable).parent}:/usr/bin:/bin"))
@@ -62,12 +62,12 @@ def test_the_archive_trains_with_a_libtorch_that_is_named_or_that_the_active_pyt
     assert done.returncode == 1 and "libtorch was not found" in done.stderr and "Get it: pip install" in done.stderr, done
 
 
-def test_the_archive_has_a_link_to_libtorch_when_a_user_makes_one(unpacked, tmp_path):
+def test_archive_keeps_users_libtorch_link(unpacked, tmp_path):
     (unpacked / "lib" / "rondo" / "libtorch").symlink_to(ENVIRONMENT / "torch")
     train(unpacked / "bin" / "rondo", tmp_path, clean())
 
 
-def test_a_new_project_of_the_archive_builds_and_trains(unpacked, tmp_path):
+def test_new_project_of_archive_trains(unpacked, tmp_path):
     environment = clean(LIBTORCH=str(ENVIRONMENT / "torch"))
     must(unpacked / "bin" / "rondo", "new", "mine", cwd=tmp_path, env=environment)
     must("make", "-C", tmp_path / "mine", env=clean())
@@ -75,7 +75,7 @@ def test_a_new_project_of_the_archive_builds_and_trains(unpacked, tmp_path):
     must("make", "-C", tmp_path / "mine", "train-module", env=environment)
 
 
-def test_the_debian_package_trains_and_lintian_finds_no_error(tmp_path):
+def test_debian_package_trains_and_passes_lintian(tmp_path):
     package = only("*.deb")
     assert package.stat().st_size <= LARGEST_BYTES
     must("dpkg-deb", "-x", package, tmp_path / "root")
@@ -91,7 +91,7 @@ def test_the_debian_package_trains_and_lintian_finds_no_error(tmp_path):
     assert not [line for line in done.stdout.splitlines() if line.startswith("E:")], done.stdout
 
 
-def test_the_wheel_needs_of_the_system_what_its_name_says(tmp_path):
+def test_wheel_needs_match_its_tag(tmp_path):
     """auditwheel copies nothing into it and agrees with its tag."""
     wheel = only("*.whl")
     assert wheel.stat().st_size <= LARGEST_BYTES

@@ -13,7 +13,7 @@ GradientSpec spec(std::uint64_t bytes, c10::ScalarType dtype = c10::ScalarType::
   return {Bytes{bytes}, dtype, c10::Device(c10::DeviceType::CPU)};
 }
 
-TEST(BucketPlan, ABucketIsClosedByTheParameterThatFillsIt) {
+TEST(BucketPlan, ParameterThatFillsABucketClosesIt) {
   const std::vector<GradientSpec> parameters = {spec(10), spec(10), spec(10), spec(30), spec(10)};
   const std::vector<std::size_t> order = {4, 3, 2, 1, 0};
   EXPECT_EQ(plan_buckets(parameters, order, Bytes{10}, Bytes{25}), (BucketPlan{{4}, {3}, {2, 1, 0}}));
@@ -27,7 +27,7 @@ TEST(BucketPlan, AParameterIsNeverSplit) {
             (BucketPlan{{0}, {1}}));
 }
 
-TEST(BucketPlan, OneDtypeABucketEachWithItsOwnFirstLimit) {
+TEST(BucketPlan, DtypesHaveOwnBucketsAndFirstLimits) {
   const auto half = c10::ScalarType::Half;
   const std::vector<GradientSpec> parameters = {spec(8), spec(8, half), spec(8), spec(8, half), spec(8)};
   const std::vector<std::size_t> order = {0, 1, 2, 3, 4};

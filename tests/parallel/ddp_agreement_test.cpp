@@ -33,7 +33,7 @@ at::Tensor parameter(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
 }
 
 // libtorch's "meta" serves as the second device.
-TEST_P(DdpAgreement, AModelOnSeveralDevicesIsRefusedByName) {
+TEST_P(DdpAgreement, RefusesModelOnSeveralDevices) {
   run_ranks(GetParam(), 2, [](const Group& group) {
     torch::nn::Module model;
     model.register_parameter("a", at::zeros({2}));
@@ -61,7 +61,7 @@ struct ReadingNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ReadingNet);
 
-TEST_P(DdpAgreement, ABatchOnAnotherDeviceIsRefusedByName) {
+TEST_P(DdpAgreement, RefusesBatchOnAnotherDevice) {
   run_ranks(GetParam(), 2, [](const Group& group) {
     ReadingNet model;
     DistributedDataParallel ddp(*model, group);
@@ -286,7 +286,7 @@ TEST_P(DdpAgreement, JoinHandlesUnevenNumbersOfBatches) {
   }
 }
 
-TEST_P(DdpAgreement, JoinCanStopAllRanksAtTheFirstThatEnds) {
+TEST_P(DdpAgreement, JoinCanStopAllRanksEarly) {
   run_ranks(GetParam(), 2, [&](const Group& group) {
     TwoLayers model(1);
     DistributedDataParallel ddp(*model, group);

@@ -134,7 +134,7 @@ void train_lbfgs(TwoLayers& model, const Batch& batch, DistributedDataParallel* 
 }
 
 // Ranks have unequal parts of the batch, so their losses and weights differ.
-TEST_P(DdpAveraging, AnOptimizerThatLooksAtTheLossIsGivenTheGroups) {
+TEST_P(DdpAveraging, OptimizerClosureGetsTheGroupsLoss) {
   TwoLayers reference = make_model();
   const Batch joint = joint_batch(12, 0);
   train_lbfgs(reference, joint, nullptr, false);
@@ -179,7 +179,7 @@ TEST_P(DdpAveraging, AClosureWithoutASynchronisedPassIsNamed) {
   });
 }
 
-TEST_P(DdpAveraging, AScheduleChangesTheLearningRateOnAllRanks) {
+TEST_P(DdpAveraging, ScheduleChangesLearningRateOnAllRanks) {
   TwoLayers reference = make_model();
   const auto train = [](TwoLayers& model, const std::function<at::Tensor(const Batch&)>& loss) {
     torch::optim::SGD optimizer(model->parameters(), 0.01);
@@ -281,7 +281,7 @@ TEST_P(DdpAveraging, SamplesCountForOneStepOnly) {
   });
 }
 
-TEST_P(DdpAveraging, NoSyncAccumulatesAndTheNextPassReducesTheSum) {
+TEST_P(DdpAveraging, NoSyncAccumulatesUntilTheNextPass) {
   constexpr int micro_batches = 3;
   for (const bool as_view : {true, false}) {
     TwoLayers reference = make_model();
@@ -319,7 +319,7 @@ TEST_P(DdpAveraging, NoSyncAccumulatesAndTheNextPassReducesTheSum) {
   }
 }
 
-TEST_P(DdpAveraging, GradientsThatWereNotClearedAddUpAsInOneProcess) {
+TEST_P(DdpAveraging, UnclearedGradientsAddUpAsInOneProcess) {
   TwoLayers reference = make_model();
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Batch batch = joint_batch(6, step);

@@ -50,7 +50,7 @@ at::Tensor DdpBackward::branch_gradient(std::size_t index) const {
   return model->branches[index]->weight.grad();
 }
 
-TEST_P(DdpBackward, AParameterWithoutGradientIsAnErrorNamingTheParameters) {
+TEST_P(DdpBackward, UnusedParameterIsANamedError) {
   run_ranks(engine(), 2, [&](const Group& group) {
     Branches model = make_branches();
     DistributedDataParallel ddp(*model, group);

@@ -16,7 +16,7 @@ using namespace testing;
 
 class DdpModels : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(DdpModels, AllRanksStartFromRankZerosParametersAndBuffers) {
+TEST_P(DdpModels, RanksStartFromRankZerosState) {
   run_ranks(GetParam(), 3, [&](const Group& group) {
     torch::nn::BatchNorm1d model(5);
     const auto fill = static_cast<double>(group.rank() + 1);

@@ -30,7 +30,7 @@ std::size_t buckets_of_ddp(const std::string& engine) {
   return buckets;
 }
 
-TEST(ForeignEngine, ReducesGradientsInPlaceWhereItHasRegisteredMemory) {
+TEST(ForeignEngine, ReducesInPlaceWithRegisteredMemory) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   register_gloo_as("gloo that copies", {});
   register_gloo_as("gloo in place", {.registered_memory = true});
@@ -39,7 +39,7 @@ TEST(ForeignEngine, ReducesGradientsInPlaceWhereItHasRegisteredMemory) {
 }
 
 // An engine that does not work in the background needs no queue with groups of its own.
-TEST(ForeignEngine, IsNotGivenWorkForTheBackgroundThatItDoesNotHave) {
+TEST(ForeignEngine, GetsNoBackgroundWorkWithoutSupport) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   register_gloo_as("gloo in the background", {});
   register_gloo_as("gloo in the foreground", {.progresses_in_background = false});

@@ -209,7 +209,7 @@ TEST(LocalSgd, OnOneRankIsTrainingAlone) {
   expect_near(train_ranks(1, {.sync_period = 2}, 7)[0], values_of(reference.nets[0]));
 }
 
-TEST(LocalSgd, DiLoCoIsPyTorchsNesterovOnTheMeanDifference) {
+TEST(LocalSgd, DilocoIsNesterovOnTheMeanDifference) {
   Reference reference(2);
   Net outer = make_net();
   torch::optim::SGD nesterov(outer->parameters(), torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true));
@@ -242,7 +242,7 @@ TEST(LocalSgd, FragmentsAreAveragedAtTimesOfTheirOwn) {
   EXPECT_TRUE(equal(fourth, 3));
 }
 
-TEST(LocalSgd, WithADelayStepsUnderAnAverageAreKept) {
+TEST(LocalSgd, DelayKeepsStepsDuringAnAverage) {
   // The average is started after the third step and applied after the fifth.
   Reference reference(2);
   std::vector<Values> sent;
@@ -270,7 +270,7 @@ const std::vector<LocalSgdOptions> kWays = {
     {.sync_period = 3, .synchronous_steps = 2, .outer = "diloco", .sync_delay = 2},
 };
 
-TEST(LocalSgd, EvaluationSeesTheMeanAndTrainingGoesOnUnchanged) {
+TEST(LocalSgd, EvaluationSeesTheMeanWithoutChangingTraining) {
   for (std::size_t way = 0; way < kWays.size(); ++way) {
     SCOPED_TRACE("way " + std::to_string(way));
     const std::vector<Values> undisturbed = train_ranks(2, kWays[way], 12);

@@ -79,7 +79,7 @@ Outcome run_row(const Mistake& mistake, const Layout& layout, Context& context) 
 
 class LoopMistakes : public ::testing::TestWithParam<Layout> {};
 
-TEST_P(LoopMistakes, GiveWhatOneProcessGivesOrNameTheCall) {
+TEST_P(LoopMistakes, EqualOneProcessOrNameTheCall) {
   const std::vector<Mistake> mistakes = all_mistakes();
   const bool between_hosts = GetParam().hosts > 1;
   for (std::size_t first = 0; first < mistakes.size();) {

@@ -102,7 +102,7 @@ std::vector<Slot> slots() {
   return part;
 }
 
-TEST(PipelineFaults, ARankThatIsKilledInAnySlotIsNamedByAll) {
+TEST(PipelineFaults, AllNameRankKilledInAnySlot) {
   tests::FaultRecord record;
   for (const Slot& slot : slots()) {
     const std::shared_ptr<Store> meeting = SharedStore::create();

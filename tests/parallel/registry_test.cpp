@@ -58,7 +58,7 @@ TEST(AllStrategies, OptionsOfDdpReachItsStruct) {
   EXPECT_EQ(all_strategies().read<DdpStrategyOptions>("ddp", {{"codec", "int8"}}).codec, "int8");
 }
 
-TEST(AllStrategies, ACodecThatIsNotThereIsRefusedOnOneProcessToo) {
+TEST(AllStrategies, RefusesUnknownCodecOnOneProcess) {
   testing::run_ranks(1, "native", [](Context& context) {
     EXPECT_THROW(all_strategies().make("ddp", context, {{"codec", "int7"}}), UsageError);
   });

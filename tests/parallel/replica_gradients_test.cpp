@@ -50,7 +50,7 @@ TEST(ReplicaThreads, MeetingsOrderWhatReplicasWrite) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(ReplicaThreads, AnExceptionNamesItsReplicaAndFreesTheOthers) {
+TEST(ReplicaThreads, ExceptionNamesItsReplicaAndReleasesOthers) {
   ReplicaThreads threads(3);
   for (int attempt = 0; attempt < 20; ++attempt) {
     try {
@@ -216,7 +216,7 @@ TEST(ReplicaEngines, NcclTakesReplicasOnCardsOnly) {
   }
 }
 
-TEST(ReplicaGradients, AParameterThatSomeDoNotUseCountsAsZero) {
+TEST(ReplicaGradients, PartlyUnusedParameterCountsAsZero) {
   ReplicaThreads threads(2);
   torch::nn::Linear first(4, 2), second(4, 2);
   ReplicaGradients gradients(threads, {first.get(), second.get()}, {});
@@ -227,7 +227,7 @@ TEST(ReplicaGradients, AParameterThatSomeDoNotUseCountsAsZero) {
   EXPECT_FALSE(second->bias.grad().defined());
 }
 
-TEST(ReplicaGradients, OtherStridesOfAnotherReplicaAreNoOtherGradient) {
+TEST(ReplicaGradients, IgnoresStridesOfOtherReplicas) {
   ReplicaThreads threads(2);
   torch::nn::Linear first(4, 2), second(4, 2);
   ReplicaGradients gradients(threads, {first.get(), second.get()}, {});
@@ -259,7 +259,7 @@ TEST(ReplicaGradients, SparseRowsOfAllReplicasAreJoined) {
   EXPECT_NE(first->weight.grad()._values().data_ptr(), second->weight.grad()._values().data_ptr());
 }
 
-TEST(ReplicaGradients, ADenseGradientBesideASparseOneIsRefusedByName) {
+TEST(ReplicaGradients, RefusesDenseBesideSparseGradient) {
   ReplicaThreads threads(2);
   torch::nn::Embedding first(torch::nn::EmbeddingOptions(6, 2).sparse(true));
   torch::nn::Embedding second(6, 2);

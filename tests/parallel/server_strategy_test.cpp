@@ -173,7 +173,7 @@ TEST(ServerStrategy, PushesAGradientWhileBackwardGoesOn) {
   other.leave();
 }
 
-TEST(ServerStrategy, InSynchronousModeIsTrainingOnTheJointBatch) {
+TEST(ServerStrategy, SynchronousModeEqualsTheJointBatch) {
   Servers servers;
   servers.options.server = {.mode = server::Mode::sync, .workers = 2};
   const MakeOptimizer& make = kOptimizers.at("adam");
@@ -196,7 +196,7 @@ TEST(ServerStrategy, InSynchronousModeIsTrainingOnTheJointBatch) {
   for (const Net& net : nets) expect_equal(*net, *expected, 2e-6);
 }
 
-TEST(ServerStrategy, TwoWorkersReachALossTargetInEveryMode) {
+TEST(ServerStrategy, TwoWorkersReachTargetLossInEveryMode) {
   for (const server::Mode mode : {server::Mode::async, server::Mode::sync, server::Mode::ssp}) {
     Servers servers(2);
     servers.options.server = {.mode = mode, .workers = 2, .staleness = mode == server::Mode::ssp ? 2U : 0U};
@@ -264,7 +264,7 @@ TEST(ServerStrategy, TrainsSparseEmbeddingsByRows) {
   expect_equal(*words, *alone, 1e-6);
 }
 
-TEST(ServerStrategy, GivesACheckpointWhatTheServersKeepAndTakesItBack) {
+TEST(ServerStrategy, CheckpointsRestoreServerState) {
   const MakeOptimizer& make = kOptimizers.at("adam");
   const Net whole = train_alone(make);
   const Net net = make_net();
@@ -300,7 +300,7 @@ TEST(ServerStrategy, GivesACheckpointWhatTheServersKeepAndTakesItBack) {
   expect_equal(*next, *whole, 2e-6);
 }
 
-TEST(ServerStrategy, CountsAGradientWithNanAndKeepsTheWeights) {
+TEST(ServerStrategy, CountsNanGradientAndKeepsWeights) {
   const Servers servers;
   const auto strategy = servers.strategy();
   const Net net = make_net();

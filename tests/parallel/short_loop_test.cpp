@@ -63,7 +63,7 @@ std::vector<at::Tensor> train(Context& context, const std::string& strategy_name
   return weights;
 }
 
-TEST(ShortLoop, GivesWhatTheLoopThatIsWrittenOutGives) {
+TEST(ShortLoop, EqualsTheLoopWrittenOut) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
     const std::string engine = hosts.back() == 0 ? "native" : "hierarchical(native, gloo)";
     run_ranks(

@@ -88,7 +88,7 @@ TEST_P(SparseGradients, TrainAsOnTheJointBatch) {
   }
 }
 
-TEST_P(SparseGradients, EqualWeightsAverageAndRanksHaveTheSameBits) {
+TEST_P(SparseGradients, EqualWeightsAverageWithSameBits) {
   run_ranks(GetParam(), 2, [&](const Group& group) {
     Words model(true);
     DistributedDataParallel ddp(*model, group);

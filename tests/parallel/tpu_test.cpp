@@ -17,7 +17,7 @@ namespace {
 
 using namespace testing;
 
-TEST(Torus, IsAsToldOrThatOfTheSliceOrAsSquareAsItGets) {
+TEST(Torus, ShapeIsGivenOrFromSliceOrSquare) {
   const auto shape = [](const std::string& text, int ranks, const env::EnvironmentMap& environment = {}) {
     const Torus torus = find_torus(text, ranks, environment);
     return std::pair(torus.rows, torus.columns);
@@ -34,7 +34,7 @@ TEST(Torus, IsAsToldOrThatOfTheSliceOrAsSquareAsItGets) {
     expect_facts(message_of<UsageError>([&] { shape(bad, 4); }), {"torus", bad});
 }
 
-TEST(Torus, OfAnotherSizeIsRefusedBeforeAnythingIsMade) {
+TEST(Torus, RefusesAnotherSizeBeforeAllocation) {
   run_ranks(2, "native", [](Context& context) {
     expect_facts(message_of<UsageError>([&] {
                    all_strategies().make("tpu", context, {{"torus", "2x2"}});
@@ -115,7 +115,7 @@ TEST(Torus, GradientsTravelBetweenNeighboursOnly) {
 }
 
 // All ranks gather all encodings over the torus.
-TEST(Torus, EncodingsGiveTheMeanWithinTheCodecsBoundTheSameEverywhere) {
+TEST(Torus, EncodingsStayWithinBoundAndAgree) {
   run_ranks(6, "native", [](Context& context) {
     for (const char* codec : {"none", "bfloat16", "int8"}) {
       torch::nn::Linear model(300, 50);

@@ -49,7 +49,7 @@ Results train(const Job& job, const std::function<void(Context&)>& between = {})
   return results;
 }
 
-TEST(TwoContexts, JobsInOneProcessTrainAsIfTheyWereAlone) {
+TEST(TwoContexts, JobsInOneProcessTrainIndependently) {
   track_cpu_allocations();
   std::vector<Results> alone;
   for (const Job& job : jobs()) alone.push_back(train(job));

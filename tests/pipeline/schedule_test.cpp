@@ -22,9 +22,9 @@ using pipeline::StageTimes;
 using ::rondo::testing::expect_facts;
 using ::rondo::testing::message_of;
 
-class OfEveryName : public ::testing::TestWithParam<std::string> {};
+class EverySchedule : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(OfEveryName, IsWholeAndEndsForAllSizes) {
+TEST_P(EverySchedule, IsWholeAndEndsForAllSizes) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
       for (const int chunks : {2, 3}) {
@@ -85,7 +85,7 @@ bool ends_in_order(const Schedule& schedule) {
   return true;
 }
 
-TEST_P(OfEveryName, CanHaveItsMessagesInOneOrder) {
+TEST_P(EverySchedule, CanHaveItsMessagesInOneOrder) {
   const auto without_receives = [](std::vector<Action> actions) {
     std::erase_if(actions, [](const Action& action) {
       return action.kind == ActionKind::receive_activation || action.kind == ActionKind::receive_gradient;
@@ -119,7 +119,7 @@ TEST(Schedule, ReceivesAreElsewhereWhereMessagesHaveOneOrder) {
             "rank 1: r1.0 r3.0 F1.0 s1.0 F3.0\n");
 }
 
-TEST_P(OfEveryName, AddsGradientsInTheOrderOfMicroBatches) {
+TEST_P(EverySchedule, AddsGradientsInTheOrderOfMicroBatches) {
   const Schedule schedule = make_schedule(GetParam(), 4, 8);
   std::vector<int> next(schedule.rank_of_stage.size(), 0);
   for (const auto& rank : schedule.actions) {
@@ -130,7 +130,7 @@ TEST_P(OfEveryName, AddsGradientsInTheOrderOfMicroBatches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedule, OfEveryName, ::testing::ValuesIn(pipeline::schedule_names()));
+INSTANTIATE_TEST_SUITE_P(Schedule, EverySchedule, ::testing::ValuesIn(pipeline::schedule_names()));
 
 double longest_idle(const Schedule& schedule, const StageTimes& times) {
   const Simulation run = simulate(schedule, times);

@@ -96,7 +96,7 @@ double brute_force_step(const simulate::PipelineCosts& costs, const std::string&
   return best;
 }
 
-TEST(MeshPlan, PipelinesAreAsFastAsTheBestOfAll) {
+TEST(MeshPlan, PipelinesAreAsFastAsTheBest) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     const cost::Profile profile = small_profile(seed, 6);
     const simulate::MeshShape shape{.pipeline = 2, .data = 2, .samples = 8};
@@ -125,7 +125,7 @@ TEST(MeshPlan, AllMeshesOfSomeRanks) {
     EXPECT_EQ(size_along(mesh, "pipeline") * size_along(mesh, "data") * size_along(mesh, "tensor"), 12);
 }
 
-TEST(MeshPlan, CandidatesKeepTheirBoundsAndTheBestIsTaken) {
+TEST(MeshPlan, CandidatesKeepBoundsAndBestWins) {
   const cost::Profile profile =
       cost::synthetic_profile("gpt:layers=8,dim=1024,seq=512,rate=1e9,heads=4,batch=4", 4);
   const MeshPlan plan = plan_of(profile, 4, kPlenty);
@@ -187,7 +187,7 @@ TEST(MeshPlan, WhatTrainingDoesNotServeIsNotTaken) {
   EXPECT_THROW(plan_of(profile, 4, kPlenty, search), UsageError);
 }
 
-TEST(MeshPlan, APipelineSaysThatItsOverheadIsCountedOnce) {
+TEST(MeshPlan, PipelineNotesThatOverheadIsCountedOnce) {
   cost::Profile profile = cost::synthetic_profile("gpt:layers=8,dim=256,seq=64,heads=4,batch=4", 4);
   profile.overhead_s = 0.001;
   cost::StepOptions step;

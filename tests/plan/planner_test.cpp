@@ -148,7 +148,7 @@ TEST_P(Oracle, NoPlanIsFaster) {
 
 INSTANTIATE_TEST_SUITE_P(Units, Oracle, ::testing::Values(2, 3, 4, 5));
 
-TEST(Planner, AnInfeasibleLimitNamesTheSmallestAndWhatNeedsIt) {
+TEST(Planner, InfeasibleLimitNamesTheSmallest) {
   const cost::StepModel model = random_model(4, 6, {.ranks = 4});
   const MemoryFloor floor = memory_floor(model);
   const PlannerOptions options = within(floor.bytes - 1);
@@ -164,7 +164,7 @@ TEST(Planner, AnInfeasibleLimitNamesTheSmallestAndWhatNeedsIt) {
 }
 
 // If no limit binds, sharding the updated state is free and needs less memory.
-TEST(Planner, OfEquallyFastPlansTheOneWithLessMemory) {
+TEST(Planner, PrefersLessMemoryAmongEquallyFastPlans) {
   cost::StepOptions options{.ranks = 4};
   cost::Profile profile = cost::random_profile(2, 6, options.ranks);
   profile.link.contention = 0;

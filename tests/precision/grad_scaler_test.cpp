@@ -120,7 +120,7 @@ TEST(GradScaler, UnscalesEveryKindOfGradient) {
                         torch::tensor({0., 0., 2., 2., 0., 0., 1., 1.}).view({4, 2}).to(at::kFloat)));
 }
 
-TEST(GradScaler, TwoOptimizersAreSkippedOneByOneAndMoveOneScale) {
+TEST(GradScaler, TwoOptimizersSkipSeparatelyAndShareTheScale) {
   at::Tensor a = parameter({1.0F});
   at::Tensor b = parameter({1.0F});
   SGD first({a}, 1.0);
@@ -137,7 +137,7 @@ TEST(GradScaler, TwoOptimizersAreSkippedOneByOneAndMoveOneScale) {
   EXPECT_EQ(scaler.get_scale(), 4);
 }
 
-TEST(GradScaler, OneRanksBadGradientSkipsTheStepOnAll) {
+TEST(GradScaler, AllSkipBadGradientOfOneRank) {
   run_ranks(3, "native", [](Context& context) {
     // Parts of a sharded model: each rank optimises another part, and the last has none.
     at::Tensor part = parameter({1.0F});

@@ -62,7 +62,7 @@ TEST(OptLevel, RefusesKnobsThatContradict) {
   expect_usage_error([] { resolve({.level = OptLevel::O1, .cast_model_type = at::kHalf}); },
                      "cast_model_type");
   expect_usage_error([] { resolve({.level = OptLevel::O2, .patch_functions = true}); },
-                     "is what opt level O1 is");
+                     "belongs to opt level O1");
   expect_usage_error([] { resolve({.level = OptLevel::O0, .master_weights = true}); }, "Use O2 or O3");
   expect_usage_error(
       [] { resolve({.level = OptLevel::O3, .dtype = at::kHalf, .loss_scale = LossScale{.dynamic = true}}); },

@@ -44,7 +44,7 @@ const cost::LayerPart& divided(const cost::LayerProfile& layer) {
   throw std::runtime_error(layer.name + " was not divided");
 }
 
-TEST(LayerProfile, TheLossIsAnyFunctionOfOutputsAndTargets) {
+TEST(LayerProfile, LossIsAnyFunctionOfOutputsAndTargets) {
   const Batch batch{{torch::randn({4, 4})}, {torch::randn({4, 2}), torch::rand({4, 1})}, 4};
   std::vector<std::int64_t> samples;
   const Layers layers = profile(line, batch, [&](const Tensors& outputs, const Tensors& targets) {

@@ -35,7 +35,7 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 // Trains a custom loop by the plan of its own model.
-TEST(PlanFor, AModelOfOnesOwnIsPlannedAndTrained) {
+TEST(PlanFor, PlansAndTrainsCustomModel) {
   run_ranks(2, "native", [](Context& context) {
     const Batch batch{{torch::randn({4, 32})}, {torch::randint(32, {4}, torch::kLong)}, 4};
     PlanForOptions options;

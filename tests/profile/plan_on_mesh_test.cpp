@@ -48,7 +48,7 @@ TEST(PlanOnMesh, LiesOnTheMeshOfThePlan) {
   expect_facts(message_of<UsageError>([&] { mesh_of_plan(plan.step, 4); }), {"plan plan.json", "2", "4"});
 }
 
-TEST(PlanOnMesh, AsksForTheStrategyOfTheRanksThatShareParameters) {
+TEST(PlanOnMesh, UsesStrategyOfRanksThatShareParameters) {
   const std::pair<const char*, const char*> asked[] = {{"data=8", "planned"},
                                                        {"pipeline=8", "pipeline"},
                                                        {"tensor=8", "tensor"},

@@ -112,18 +112,18 @@ std::string file_of_ended(const TemporaryDirectory& directory, std::size_t proce
   return path;
 }
 
-TEST(Cluster, DoesNotWaitForAWorkerThatEndedBeforeItCame) {
+TEST(Cluster, DoesNotWaitForWorkersThatEndedEarly) {
   const TemporaryDirectory directory;
   train_without_the_others({.ended_workers = file_of_ended(directory, 2, {1})}, 2);
 }
 
 // A group is one worker: it is lost when any of its processes has exited.
-TEST(Cluster, DoesNotWaitForAGroupOfWhichAProcessEndedBeforeItCame) {
+TEST(Cluster, DoesNotWaitForGroupsThatEndedEarly) {
   const TemporaryDirectory directory;
   train_without_the_others({.ended_workers = file_of_ended(directory, 6, {5}), .worker_processes = 6}, 2);
 }
 
-TEST(Cluster, DoesNotWaitForEverForAWorkerOfWhichNobodyTells) {
+TEST(Cluster, StopsWaitingForUnknownWorkers) {
   train_without_the_others({.absence = std::chrono::milliseconds(100)}, 2);
 }
 
@@ -140,7 +140,7 @@ TEST(Cluster, TakesAWorkerThatComesAfterAll) {
   chief.leave();
 }
 
-TEST(Cluster, PushesThroughACodecAndSendsLaterWhatItLeavesOut) {
+TEST(Cluster, CodecPushesSendResidualsLater) {
   const Servers servers(2);
   ClusterOptions options = servers.options(0, {});
   options.partitioner = Partitioner::parse("fixed:2", "");
@@ -182,7 +182,7 @@ TEST(Cluster, NamesBothSidesWhenModelsOrSettingsDiffer) {
                {"server 0", "worker 1", "secret"});
 }
 
-TEST(Cluster, GoesOnWithTheVariablesOfAServerThatIsGone) {
+TEST(Cluster, ResumesVariablesOfALostServer) {
   const SharedMemory held = SharedMemory::create("held", KiB(4));
   const std::string file = str("/proc/self/fd/", held.descriptor());
   ASSERT_EQ(ftruncate(held.descriptor(), 0), 0);
@@ -205,7 +205,7 @@ TEST(Cluster, GoesOnWithTheVariablesOfAServerThatIsGone) {
   EXPECT_EQ(bias, (Values{0, 1, 2}));
 }
 
-TEST(Cluster, CountsTheStepsOfAWorkerThatIsKilledAndTakesItBack) {
+TEST(Cluster, CountsStepsOfKilledWorkerAndReadmitsIt) {
   const Servers servers(1);
   Cluster chief(servers.options(0, {.mode = Mode::ssp, .workers = 2, .staleness = 1}), servers.secret,
                 kVariables);
@@ -284,7 +284,7 @@ TEST(RemoteLink, DoesWhatTheLinkOfOneHostDoes) {
   EXPECT_THROW(link.pull_rows(1, std::vector<std::uint64_t>{100}, row.data(), limit), MismatchError);
 }
 
-TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
+TEST(Service, ReadmitsSilentWorkerOfAnotherHost) {
   for (const Mode mode : {Mode::async, Mode::sync, Mode::ssp}) {
     const ServerOptions options{.mode = mode, .workers = 2, .staleness = 100};
     const Servers servers(1, "", std::chrono::milliseconds(500));
@@ -332,7 +332,7 @@ TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
 }
 
 // Its step counts together with that of the other worker, not instead of it.
-TEST(Service, CountsTheSynchronousStepOfAWorkerThatIsSilentWhileItWaits) {
+TEST(Service, CountsSynchronousStepOfASilentWaitingWorker) {
   const ServerOptions options{.mode = Mode::sync, .workers = 2};
   const Servers servers(1, "", std::chrono::milliseconds(500));
   const auto asker = meet_from_another_host(servers, 0, options);
@@ -365,7 +365,7 @@ TEST(Service, CountsTheSynchronousStepOfAWorkerThatIsSilentWhileItWaits) {
 }
 
 // Pushes from before a worker's restart are discarded and counted.
-TEST(Service, CountsTheWaitingStepOfAWorkerThatStartsAnewAsLost) {
+TEST(Service, CountsWaitingStepOfRestartedWorkerAsLost) {
   const ServerOptions options{.mode = Mode::sync, .workers = 2};
   const Servers servers(1);
   Cluster chief(servers.options(0, options), servers.secret, kVariables);
@@ -413,7 +413,7 @@ class EndlessQueue {
 };
 
 // The queues of a server that is slower than its workers are never empty.
-TEST(Service, TakesAWorkerBackWhileOthersPushWithoutPause) {
+TEST(Service, ReadmitsWorkerWhileOthersKeepPushing) {
   const SharedMemory held = SharedMemory::create("held", KiB(4));
   ASSERT_EQ(ftruncate(held.descriptor(), 0), 0);
   const Servers servers(1, str("/proc/self/fd/", held.descriptor()));
@@ -430,7 +430,7 @@ TEST(Service, TakesAWorkerBackWhileOthersPushWithoutPause) {
 }
 
 // The server is a process that is killed.
-TEST(Cluster, WaitsNotForEverForOthersOfAServerThatIsGone) {
+TEST(Cluster, StopsWaitingForOthersOfALostServer) {
   const JobSecret secret = JobSecret::make();
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

@@ -113,7 +113,7 @@ TEST(Coordinate, WorkersCallWhatTheChiefSchedules) {
   for (const pid_t worker : workers) EXPECT_EQ(exit_code(worker), 0);
 }
 
-TEST(Coordinate, AWorkerInALongFunctionIsToldToEndAfterIt) {
+TEST(Coordinate, WorkerEndsAfterItsLongFunction) {
   const Job job(2);
   const TemporaryDirectory directory;
   const pid_t worker = start_worker(job, 1);

@@ -97,7 +97,7 @@ TEST(Coordinator, ThrowsAnErrorOnceAndCancelsTheRest) {
                {"nothing"});
 }
 
-TEST(Coordinator, GivesTheFunctionOfALostWorkerToAnother) {
+TEST(Coordinator, ReschedulesFunctionOfLostWorker) {
   const TemporaryDirectory directory;
   const std::string secret = JobSecret::make().text();
   Coordinator coordinator(secret);
@@ -137,7 +137,7 @@ class DistantWorker {
   control::Connection connection_;
 };
 
-TEST(Coordinator, TakesTheResultOfAFunctionThatKeptItsWorkerSilent) {
+TEST(Coordinator, TakesResultOfALongSilentFunction) {
   const std::string secret = JobSecret::make().text();
   Coordinator coordinator(secret, {.silence = std::chrono::milliseconds(200)});
   const Deadline limit = soon();

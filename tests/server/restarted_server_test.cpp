@@ -100,7 +100,7 @@ void wait_until(const Is& is) {
 }
 
 // Pushes from before the kill wait in the queues of two workers.
-TEST(Service, GoesOnWithPushesOfOtherHostsThatWereNotApplied) {
+TEST(Service, AppliesPendingPushesOfOtherHosts) {
   const Deadline limit = Deadline::after(std::chrono::minutes(2));
   const ServerOptions options{.workers = 2};
   KilledServer server;
@@ -166,7 +166,7 @@ TEST(Service, DoesOnceWhatTheServerBeforeItDid) {
 }
 
 // The killed server declared the worker lost; the next one hears it.
-TEST(Service, TakesBackAWorkerThatTheServerBeforeItTookForLost) {
+TEST(Service, ReadmitsWorkerThatItsPredecessorLost) {
   const Deadline limit = Deadline::after(std::chrono::minutes(2));
   for (const Mode mode : {Mode::async, Mode::sync, Mode::ssp}) {
     KilledServer server(std::chrono::milliseconds(500));

@@ -44,7 +44,7 @@ Values random_values(std::size_t size, unsigned seed) {
   return values;
 }
 
-TEST(Updater, AppliesADensePushBeforeItsWorkerPullsAgain) {
+TEST(Updater, AppliesDensePushBeforeTheNextPull) {
   const ServerMemory memory = make_memory({{"w", 3, 1, false}}, {});
   const ServerThread server(memory);
   LocalLink link = link_of(memory, 0);
@@ -55,7 +55,7 @@ TEST(Updater, AppliesADensePushBeforeItsWorkerPullsAgain) {
 }
 
 // A worker's ring has space for a step of all variables, none of which is applied before the end of the step.
-TEST(Updater, AppliesASynchronousStepOfAnyNumberOfVariables) {
+TEST(Updater, AppliesSynchronousStepsOfAnySize) {
   for (const std::size_t count : {1, 7, 8, 9, 16, 20, 24, 25, 32, 47, 56, 64, 100, 120, 121}) {
     std::vector<VariableSpec> variables;
     for (std::size_t v = 0; v < count; ++v) variables.push_back({"v" + std::to_string(v), 1, 1, false});
@@ -94,7 +94,7 @@ TEST(Updater, ChangesOnlyTheRowsThatTravel) {
                {"worker 0", "server 0", "1000"});
 }
 
-TEST(Updater, TouchesRowsOfALargeTableWithoutAPageFault) {
+TEST(Updater, TouchesRowsWithoutPageFaults) {
   const ServerMemory memory = make_memory({{"table", 100000, 64, true}}, {});
   LocalLink link = link_of(memory, 0);
   Updater updater(memory);
@@ -120,7 +120,7 @@ TEST(Updater, TouchesRowsOfALargeTableWithoutAPageFault) {
   EXPECT_EQ(memory.values(0)[97 * 64], -1.0F);
 }
 
-TEST(Updater, RefusesGradientsThatAreNotFiniteAndCountsThem) {
+TEST(Updater, RefusesAndCountsNonFiniteGradients) {
   const ServerMemory memory = make_memory({{"w", 2, 1, false}, {"table", 4, 1, true}}, {});
   const ServerThread server(memory);
   LocalLink link = link_of(memory, 0);
@@ -150,7 +150,7 @@ TEST(Updater, RefusesAnotherOptimizerAndRatesThatCannotBe) {
 }
 
 // Even if neither of the first pushes is applied yet.
-TEST(Updater, RefusesAnotherOptimizerBeforeTheFirstPushIsApplied) {
+TEST(Updater, RefusesAnotherOptimizerBeforeTheFirstPush) {
   for (const Mode mode : {Mode::async, Mode::sync}) {
     const ServerMemory memory = make_memory({{"w", 3, 1, false}}, {.mode = mode, .workers = 2});
     LocalLink first = link_of(memory, 0), second = link_of(memory, 1);
@@ -167,7 +167,7 @@ TEST(Updater, RefusesAnotherOptimizerBeforeTheFirstPushIsApplied) {
 }
 
 // Momentum starts after the first push; state restored from a checkpoint is kept.
-TEST(Updater, PreparesWhatAnOptimizerKeepsWhenItIsFirstNeeded) {
+TEST(Updater, AllocatesOptimizerStateOnFirstUse) {
   const ServerMemory memory = make_memory({{"w", 1, 1, false}, {"a", 1, 1, false}}, {});
   const ServerThread server(memory);
   LocalLink link = link_of(memory, 0);
@@ -211,7 +211,7 @@ TEST(LocalLink, KnowsWhatWasPushedThroughTheOneBefore) {
   EXPECT_EQ(pulled(link, 1, 1), Values{-2});
 }
 
-TEST(Updater, CountsAWaitingStepThatItRefusesOnceHoweverOftenItStarts) {
+TEST(Updater, CountsRefusedWaitingStepOnce) {
   const ServerMemory memory = make_memory({{"w", 1, 1, false}}, {.mode = Mode::sync, .workers = 2});
   LocalLink link = link_of(memory, 0), other = link_of(memory, 1);
   link.push(0, Values{std::numeric_limits<float>::quiet_NaN()}, sgd(1), soon());
@@ -250,7 +250,7 @@ TEST(Updater, TakesTheWeightedMeanOfASynchronousStep) {
   EXPECT_EQ(link.figures().sync_step, 3U);
 }
 
-TEST(Updater, WaitsForTheOthersWhereALostWorkerHasPushedItsWholeStep) {
+TEST(Updater, WaitsForOthersAfterALostWorkersPush) {
   const ServerMemory memory = make_memory({{"w", 1, 1, false}}, {.mode = Mode::sync, .workers = 2});
   Updater updater(memory);
   LocalLink lost = link_of(memory, 0), live = link_of(memory, 1);
@@ -270,7 +270,7 @@ TEST(Updater, WaitsForTheOthersWhereALostWorkerHasPushedItsWholeStep) {
   EXPECT_EQ(pulled(live, 0, 1), Values{-3});
 }
 
-TEST(Updater, DoesNotWaitForBackupWorkersAndCountsWhatCameLate) {
+TEST(Updater, SkipsBackupWorkersAndCountsLatePushes) {
   const ServerMemory memory =
       make_memory({{"w", 1, 1, false}}, {.mode = Mode::sync, .workers = 2, .backup_workers = 1});
   const ServerThread server(memory);
@@ -289,7 +289,7 @@ TEST(Updater, DoesNotWaitForBackupWorkersAndCountsWhatCameLate) {
   EXPECT_EQ(pulled(fast, 0, 1), Values{-3});
 }
 
-TEST(Updater, LetsNoWorkerBeFurtherAheadThanTheStaleness) {
+TEST(Updater, LimitsLeadToTheStaleness) {
   const ServerMemory memory =
       make_memory({{"w", 1, 1, false}}, {.mode = Mode::ssp, .workers = 2, .staleness = 2});
   const ServerThread server(memory);
@@ -338,7 +338,7 @@ TEST(Updater, ServesWorkersInTurn) {
   for (std::size_t w = 0; w < kWorkers; ++w) EXPECT_EQ(memory.worker(w).tail.load(), 1U) << "worker " << w;
 }
 
-TEST(Updater, LosesNoPushOfManyWorkersAtATime) {
+TEST(Updater, LosesNoPushOfManyWorkers) {
   constexpr std::size_t kWorkers = 16;
   constexpr int kPushes = 200;
   const ServerMemory memory = make_memory({{"w", 1000, 1, false}}, {.workers = kWorkers});
@@ -440,7 +440,7 @@ void recover_at_every_point(const ServerOptions& options, const std::vector<Vari
   for (int at = 0; at < all_points; ++at) EXPECT_EQ(run(at, points), whole) << "killed at point " << at;
 }
 
-TEST(Updater, LosesNothingOfAnUpdateThatAKillInterrupts) {
+TEST(Updater, KilledUpdateLosesNothing) {
   const std::vector<VariableSpec> variables = {{"w", 40000, 1, false}, {"table", 500, 64, true}};
   std::vector<std::uint64_t> rows;
   for (std::uint64_t row = 0; row < 400; ++row) rows.push_back(row + row / 10);
@@ -450,7 +450,7 @@ TEST(Updater, LosesNothingOfAnUpdateThatAKillInterrupts) {
   }
 }
 
-TEST(Updater, LosesNothingOfASynchronousStepThatAKillInterrupts) {
+TEST(Updater, KilledSynchronousStepLosesNothing) {
   const std::vector<VariableSpec> variables = {
       {"w", 20000, 1, false}, {"table", 50, 8, true}, {"b", 3, 1, false}};
   recover_at_every_point({.mode = Mode::sync, .workers = 2}, variables,

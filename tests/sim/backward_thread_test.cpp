@@ -136,7 +136,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST(SimBackwardThread, MemoryHasTheLabelsAndTheMomentOfThePhase) {
+TEST(SimBackwardThread, MemoryHasLabelsAndPhase) {
   const auto body = [](Context& /*context*/) {
     track_cpu_allocations();
     const Replica second;  // as in a process that has joined a second time

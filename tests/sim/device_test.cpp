@@ -34,7 +34,7 @@ TEST(SimDevice, ComputesAndDifferentiatesOnItsOwnThreads) {
             0);
 }
 
-TEST(SimDevice, TensorsOfTwoDevicesAndOfTheHostAreErrors) {
+TEST(SimDevice, TensorsOnDifferentDevicesAreErrors) {
   EXPECT_EQ(in_process([] {
               const at::Tensor x = at::ones({3}, on(0));
               EXPECT_THROW(x + at::ones({3}), c10::Error);
@@ -78,7 +78,7 @@ TEST(SimDevice, MemoryCannotBeReadOnTheHost) {
             1);
 }
 
-TEST(SimDevice, GeneratorsHaveSixteenBytesAndNumbersOfTheirOwn) {
+TEST(SimDevice, GeneratorsHaveSixteenBytesAndOwnNumbers) {
   EXPECT_EQ(in_process([] {
               torch::manual_seed(3);
               at::Generator generator = at::globalContext().defaultGenerator(device(0));

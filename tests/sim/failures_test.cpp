@@ -53,7 +53,7 @@ bool ended_well(tests::FaultyJob& job, const std::string& name, double longest_m
 constexpr double kLongest = 60'000;
 
 // The host waits for its device while the peer is killed in the middle of a large collective.
-TEST(SimFailures, AHostThatWaitsForItsStreamIsReleased) {
+TEST(SimFailures, ReleasesHostThatWaitsForItsStream) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::shared_ptr<Store> meeting = SharedStore::create();
     const std::string name = signal == SIGKILL ? "a large all_reduce, killed" : "a large all_reduce, stopped";
@@ -79,7 +79,7 @@ TEST(SimFailures, AHostThatWaitsForItsStreamIsReleased) {
 }
 
 // After a failure all communicators of the job's groups are unusable.
-TEST(SimFailures, AllGroupsFailOfWhichTheRankIsNone) {
+TEST(SimFailures, AllGroupsOfALostRankFail) {
   const std::shared_ptr<Store> meeting = SharedStore::create();
   tests::FaultyJob job("groups", 3, 2, SIGKILL);
   job.start<PeerLostError>([&](int rank, const std::function<void()>& strike) {
@@ -114,7 +114,7 @@ struct FirstOperation {
   bool has_told_its_card;  // if true, the others are creating the communicator
 };
 
-TEST(SimFailures, ARankThatGoesBeforeItsFirstOperationIsNamed) {
+TEST(SimFailures, NamesRankLostBeforeItsFirstOperation) {
   for (const FirstOperation& each :
        {FirstOperation{"before its card is known, killed", SIGKILL, false},
         FirstOperation{"while communicators are made, killed", SIGKILL, true},
@@ -148,7 +148,7 @@ TEST(SimFailures, ARankThatGoesBeforeItsFirstOperationIsNamed) {
 }
 
 // A subgroup of the job numbers its ranks from 0 again.
-TEST(SimFailures, TheRankOfAPartIsNamedByItsPlaceThere) {
+TEST(SimFailures, NamesRankByItsPlaceInTheGroup) {
   const std::shared_ptr<Store> meeting = SharedStore::create();
   tests::FaultyJob job("a part of the ranks", 4, 3, SIGKILL);
   job.start<PeerLostError>([&](int rank, const std::function<void()>& strike) {
@@ -177,7 +177,7 @@ TEST(SimFailures, TheRankOfAPartIsNamedByItsPlaceThere) {
 }
 
 // A live rank that never joins is named at the deadline, also in a group of the job.
-TEST(SimFailures, ARankThatNeverComesIsNamedAtTheDeadline) {
+TEST(SimFailures, NamesMissingRankAtTheDeadline) {
   for (const bool in_part : {false, true}) {
     const std::shared_ptr<Store> meeting = SharedStore::create();
     EXPECT_EQ(tests::run_rank_processes(
@@ -377,12 +377,12 @@ void expect_to_go_on(Moment moment, bool from_checkpoint) {
   EXPECT_EQ(tests::run_rank_processes(3, body), 1);  // the victim
 }
 
-TEST(SimFailures, SurvivorsGoOnWhereNoDeviceHasLostAnything) {
+TEST(SimFailures, SurvivorsContinueIfNoDeviceLostState) {
   expect_to_go_on(Moment::between_steps, /*from_checkpoint=*/false);
 }
 
 // The optimizer's step was queued after collectives that the failure has aborted.
-TEST(SimFailures, SurvivorsOfAnEndedCollectiveGoOnFromACheckpoint) {
+TEST(SimFailures, SurvivorsResumeFromACheckpoint) {
   expect_to_go_on(Moment::in_backward, /*from_checkpoint=*/true);
 }
 

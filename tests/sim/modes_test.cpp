@@ -89,7 +89,7 @@ TEST(SimCheckpoints, GoOnOnTheOtherKindOfDevice) {
   expect_resumed({.name = "whole", .strategy = "one_device", .dropout = 0.2}, /*in_parts=*/false);
 }
 
-TEST(SimCheckpoints, InPartsGoOnOnTheOtherKindOfDevice) {
+TEST(SimCheckpoints, InPartsRestoreOnTheOtherDeviceType) {
   expect_resumed({.name = "parts", .strategy = "zero2"}, /*in_parts=*/true);
 }
 

@@ -52,7 +52,7 @@ TEST_P(OverNccl, TrainsAsOnTheCpu) {
 }
 
 // Messages have two neighbours, and ranks reach their first messages at different times.
-TEST(SimNccl, PipelinesAndRingsOfThreeRanksTrainAsOnTheCpu) {
+TEST(SimNccl, PipelinesAndRingsTrainAsOnTheCpu) {
   const std::vector<Way> ways = {
       {.name = "pipeline_of_three",
        .options = {{"pipeline-schedule", "1f1b"}, {"micro-batches", "4"}},
@@ -105,7 +105,7 @@ TEST(SimNccl, WorkersAddUpTheirGradients) {
   EXPECT_EQ(run_ranks(2, several, "nccl"), 0);
 }
 
-TEST(SimNccl, TwoRanksWithOneDeviceAreRefusedByName) {
+TEST(SimNccl, RefusesTwoRanksOnOneDevice) {
   const auto body = [](Context& context) {
     at::Tensor tensor = at::ones({2}, at::TensorOptions().device(device(1)));
     expect_facts(message_of([&] { all_reduce(tensor, context.world()); }), {"rank 0", "rank 1", "sim:1"});
@@ -141,7 +141,7 @@ TEST(SimNccl, TensorsOfTheHostAreRefused) {
   EXPECT_EQ(on_communicator(body), 0);
 }
 
-TEST(SimNccl, SendsThatMeetOutsideAGroupAreADeadlock) {
+TEST(SimNccl, CrossingSendsOutsideAGroupDeadlock) {
   const auto body = [](c10d::Backend& nccl, int rank) {
     const auto exchange = [&](bool grouped) {
       std::vector<at::Tensor> to{value_on(rank, static_cast<float>(rank))}, from{value_on(rank, 7)};

@@ -19,7 +19,7 @@ std::shared_ptr<torch::nn::SequentialImpl> two_layers() {
   return std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(4, 4), torch::nn::Linear(4, 2));
 }
 
-TEST(SimRefusals, AModelOnADeviceAndOnTheHost) {
+TEST(SimRefusals, ModelOnDeviceAndHost) {
   const auto body = [](Context& context) {
     for (const std::string strategy : {"ddp", "zero1", "zero3", "hsdp", "local_sgd", "tpu"}) {
       const auto module = two_layers();

@@ -90,7 +90,7 @@ TEST_P(InOneProcess, TrainsAsOnTheCpu) {
 }
 
 // Copies and waits of the host make a step slow: a group of one rank must not add any.
-TEST(SimCounts, ShardsOfOneRankCopyNoMoreThanOneDevice) {
+TEST(SimCounts, OneShardCopiesNoMoreThanOneDevice) {
   EXPECT_EQ(run_ranks(1,
                       [](Context& context) {
                         std::vector<Counts> each;

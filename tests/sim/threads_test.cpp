@@ -65,7 +65,7 @@ TEST(SimThreads, AThreadHasTheDeviceOfItsStarter) {
       0);
 }
 
-TEST(SimThreads, LoadersAndEnginesHaveTheDeviceOfTheRank) {
+TEST(SimThreads, LoadersAndEnginesUseTheRanksDevice) {
   EXPECT_EQ(run_ranks(2,
                       [](Context& context) {
                         set_current_device(device(3));
@@ -148,7 +148,7 @@ std::set<int> devices_of_two_replicas(Context& context, c10::Device own) {
   return indices;
 }
 
-TEST(SimThreads, ReplicasOfSeveralRanksHaveDevicesOfTheirOwn) {
+TEST(SimThreads, ReplicasOfSeveralRanksHaveOwnDevices) {
   EXPECT_EQ(
       run_ranks(
           2,

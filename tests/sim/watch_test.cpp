@@ -126,7 +126,7 @@ void expect_failure(const Group& group, const Group& pair, int rank) {
                {pair.name().c_str(), "rank 2"});
 }
 
-TEST(SimWatch, ARankThatHasLeftIsNamedByOperationsThatNeedIt) {
+TEST(SimWatch, OperationsNameDepartedRank) {
   const auto body = [](Context& context) {
     const Group pair = context.new_group({0, 1});
     add_up(context.world(), context.rank());
@@ -135,7 +135,7 @@ TEST(SimWatch, ARankThatHasLeftIsNamedByOperationsThatNeedIt) {
   EXPECT_EQ(with_ranks_as_threads(body), 0);
 }
 
-TEST(SimWatch, ARankThatNeverComesIsNamedAtTheDeadline) {
+TEST(SimWatch, NamesMissingRankAtTheDeadline) {
   std::latch named(kRanks - 1);
   const auto body = [&](Context& context) {
     const Group pair = context.new_group({0, 1});

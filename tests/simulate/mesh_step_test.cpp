@@ -35,7 +35,7 @@ PipelineForecast forecast(const cost::Profile& profile, MeshShape shape, const s
   return costs.forecast(choice_of(costs, schedule, micro_batches));
 }
 
-TEST(MeshStep, AStepIsItsPassesTheBubbleAndTheUpdate) {
+TEST(MeshStep, IsPassesPlusBubblePlusUpdate) {
   const cost::Profile profile = equal_layers(8, 16);
   const double pass = 8 * (profile.units[0].forward_s + profile.units[0].backward_s);
   const double update = 8 * profile.units[0].optimizer_s;
@@ -48,7 +48,7 @@ TEST(MeshStep, AStepIsItsPassesTheBubbleAndTheUpdate) {
   }
 }
 
-TEST(MeshStep, MoreStagesStandStillLongerAndMoreMicroBatchesLess) {
+TEST(MeshStep, MoreStagesIdleLongerMoreMicroBatchesLess) {
   const cost::Profile profile = equal_layers(16, 32);
   double before = 0;
   for (const int ranks : {2, 4, 8, 16}) {
@@ -64,7 +64,7 @@ TEST(MeshStep, MoreStagesStandStillLongerAndMoreMicroBatchesLess) {
             forecast(profile, {.pipeline = 4}, "1f1b", 8).idle_share());
 }
 
-TEST(MeshStep, TheFirstRankOf1f1bKeepsAsManyMicroBatchesAsThereAreStages) {
+TEST(MeshStep, OneForwardOneBackwardLimitsMicroBatches) {
   const cost::Profile profile = equal_layers(8, 16);
   const PipelineForecast step = forecast(profile, {.pipeline = 4}, "1f1b", 16);
   const cost::UnitProfile& unit = profile.units[0];
@@ -78,7 +78,7 @@ TEST(MeshStep, TheFirstRankOf1f1bKeepsAsManyMicroBatchesAsThereAreStages) {
   EXPECT_EQ(step.ranks[3].peak_bytes, profile.base_bytes + state + 2 * micro + workspace + 2 * message);
 }
 
-TEST(MeshStep, ADividedBackwardKeepsWhatItsSecondPartNeeds) {
+TEST(MeshStep, DividedBackwardKeepsInputsOfItsSecondPart) {
   cost::Profile profile = equal_layers(8, 16);
   const auto peak_of_last = [&] {
     return forecast(profile, {.pipeline = 4}, "zb_h1", 16).ranks[3].peak_bytes;
@@ -88,7 +88,7 @@ TEST(MeshStep, ADividedBackwardKeepsWhatItsSecondPartNeeds) {
   EXPECT_GT(peak_of_last(), before);
 }
 
-TEST(MeshStep, OfTheFirstStageAllOfBackwardIsTheSecondPart) {
+TEST(MeshStep, FirstStageDefersAllOfBackward) {
   const cost::Profile profile = equal_layers(8, 16);
   const MeshShape shape{.pipeline = 4, .samples = 16};
   const PipelineCosts costs(profile, shape, same_links(profile.link), 16);
@@ -118,7 +118,7 @@ TEST(MeshStep, EveryGroupOfAMeshHasAnEngine) {
   EXPECT_EQ(engine_bytes_of_groups(profile, {.expert = 2}), 1300U + 1400U + 2 * (1300U + 1400U));
 }
 
-TEST(MeshStep, ReplicasShareTheOptimizersStateAndPayForGradients) {
+TEST(MeshStep, ReplicasShareOptimizerStateAndReduceGradients) {
   const cost::Profile profile = cost::synthetic_profile("gpt:layers=4,dim=256,seq=64,rate=1e9,batch=8", 4);
   MeshShape shape{.pipeline = 2, .data = 2, .samples = 8};
   const PipelineCosts costs(profile, shape, same_links(profile.link), 4);
@@ -150,7 +150,7 @@ TEST(MeshStep, DividedLayersComputeLessAndCommunicate) {
                UsageError);
 }
 
-TEST(MeshStep, PiecesOfSequencesComputeAndKeepTheirShareAndPassKeysRound) {
+TEST(MeshStep, DividedSequencesKeepSharesAndPassKeys) {
   const cost::Profile profile =
       cost::synthetic_profile("gpt:layers=2,dim=256,seq=64,heads=8,batch=8,rate=1e9", 4);
   const MeshShape shape{.samples = 8, .context = 4};
@@ -170,7 +170,7 @@ TEST(MeshStep, PiecesOfSequencesComputeAndKeepTheirShareAndPassKeysRound) {
                UsageError);
 }
 
-TEST(MeshStep, OfSpreadExpertsOnlyTheRestIsCombinedWithAll) {
+TEST(MeshStep, SpreadExpertsAreNotReducedWithAll) {
   cost::Profile profile = equal_layers(4, 8);
   for (cost::LayerProfile& layer : profile.layers) {
     cost::LayerPart part = layer.parts.front();

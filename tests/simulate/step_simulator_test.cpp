@@ -98,7 +98,7 @@ TEST(StepSimulator, ContentionSlowsWhatOverlaps) {
 }
 
 // If the computing thread communicates, that counts as a wait, not as slower compute.
-TEST(StepSimulator, AnEngineWithoutAThreadExposesWhatItDoes) {
+TEST(StepSimulator, EngineWithoutThreadExposesCommunication) {
   cost::StepModel model = two_units(1, 1, 0.25);
   model.profile.link.parameters_in_place = true;
   const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX);
@@ -107,7 +107,7 @@ TEST(StepSimulator, AnEngineWithoutAThreadExposesWhatItDoes) {
 }
 
 // The update takes 1 s in total, as each rank updates half of each unit.
-TEST(StepSimulator, UpdatedParametersTravelBesideTheUpdateOthersBehindIt) {
+TEST(StepSimulator, ParametersTravelBesideTheUpdate) {
   cost::Profile profile = two_units(1).profile;
   for (cost::UnitProfile& unit : profile.units) unit.optimizer_s = 1;
   const cost::StepModel model = cost::make_step_model(profile, two_units(1).options);
@@ -145,7 +145,7 @@ TEST(StepSimulator, APeakBelowAllActivationsAndGradients) {
   EXPECT_EQ(timeline.slots[6].memory.total(), 2 * 2500U);
 }
 
-TEST(UnitForecast, SharesTheWaitsAmongTheUnitsWhoseBlocksAreWaitedFor) {
+TEST(UnitForecast, DividesWaitsAmongUnitsWithLateBlocks) {
   const cost::StepModel model = two_units(1.5);
   Timeline timeline;
   const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX, &timeline);

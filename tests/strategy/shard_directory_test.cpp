@@ -95,7 +95,7 @@ TEST(ShardDirectory, RandomShardsMoveAsTheFullTensorsSay) {
   }
 }
 
-TEST(ShardDirectory, OwnShardsComeFirstAndThenTheLowestCopy) {
+TEST(ShardDirectory, PrefersOwnShardsThenTheLowestCopy) {
   run_ranks(3, "native", [](Context& context) {
     const double own = context.rank();
     // Different copies reveal the source of a value. Rank 2 has the lowest copy, rank 0 none.
@@ -122,7 +122,7 @@ TEST(ShardDirectory, ValuesAreConvertedAndReadInPlace) {
   });
 }
 
-TEST(ShardDirectory, WhatNoRankHoldsIsNamedOnAllRanksAndNothingChanges) {
+TEST(ShardDirectory, MissingShardIsNamedAndChangesNothing) {
   run_ranks(2, "native", [](Context& context) {
     const bool first = context.rank() == 0;
     // Elements 5 and 6 of [4, 3] are on no rank.
@@ -150,7 +150,7 @@ TEST(ShardDirectory, WhatNoRankHoldsIsNamedOnAllRanksAndNothingChanges) {
   });
 }
 
-TEST(ShardDirectory, ShardsThatCannotBeAreRefusedOnAllRanks) {
+TEST(ShardDirectory, RefusesInvalidShardsOnAllRanks) {
   run_ranks(2, "native", [](Context& context) {
     Shard wrong = full_shard("a", at::ones({2}));
     if (context.rank() == 1) wrong.offsets = {1};

@@ -13,7 +13,7 @@ namespace {
 
 using testing::run_ranks;
 
-TEST(ShardedTensor, MovesBetweenDimensionsAndBoxesAndIsFullAgain) {
+TEST(ShardedTensor, MovesBetweenLayoutsAndBecomesFullAgain) {
   for (const int ranks : {1, 2, 3, 4}) {
     run_ranks("native", ranks, [&](const Group& group) {
       const at::Tensor full = torch::arange(5 * 7, at::kDouble).view({5, 7});

@@ -103,7 +103,7 @@ class InTheWay final : public Callback {
   std::vector<std::filesystem::path> folders_;
 };
 
-TEST(CallbackFailures, TrainingGoesOnWhereABackupOrAnAverageCannotBeWritten) {
+TEST(CallbackFailures, TrainingContinuesWithoutWritableBackupOrAverage) {
   for (const int ranks : {1, 2}) {
     const TemporaryDirectory directory;
     run_ranks(ranks, "native", [&](Context& context) {

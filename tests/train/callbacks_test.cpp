@@ -122,7 +122,7 @@ class Failing final : public Callback {
   int rank_;
 };
 
-TEST(Callbacks, OneThatThrowsOnOneRankEndsAllWithItsMessage) {
+TEST(Callbacks, ExceptionOnOneRankEndsAllRanks) {
   for (const char* strategy_name : {"ddp", "zero3"}) {
     for (const char* moment : {"train_begin", "epoch_begin", "step_begin", "step_end", "last_step_end",
                                "validation_begin", "validation_end", "epoch_end", "train_end"}) {
@@ -153,7 +153,7 @@ TEST(Callbacks, OneThatThrowsOnOneRankEndsAllWithItsMessage) {
   }
 }
 
-TEST(Callbacks, OneThatThrowsInOneProcessThrowsItsOwnError) {
+TEST(Callbacks, ExceptionInOneProcessKeepsItsType) {
   run_ranks(1, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
     Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
@@ -341,7 +341,7 @@ TEST(ModelCheckpoint, KeepsTheBestAndEveryNthEpoch) {
 }
 
 // A folder that cannot be created or written is an error before the first step, on all ranks.
-TEST(ModelCheckpoint, AFolderThatCannotBeWrittenIsRefusedAtTheStart) {
+TEST(ModelCheckpoint, RefusesUnwritableFolderAtTheStart) {
   const TemporaryDirectory directory;
   const std::filesystem::path below_a_file =
       std::filesystem::path(directory.write("file", "x")) / "checkpoints";
@@ -372,7 +372,7 @@ TEST(ModelCheckpoint, AFolderThatCannotBeWrittenIsRefusedAtTheStart) {
   });
 }
 
-TEST(SideOutput, WarnsAndGoesOnUntilItCanBeWrittenAgain) {
+TEST(SideOutput, WarnsAndContinuesUntilItIsWritable) {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory.write("rows", "");
   SideOutput output(file);
@@ -383,7 +383,7 @@ TEST(SideOutput, WarnsAndGoesOnUntilItCanBeWrittenAgain) {
   EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
   EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
   const std::string said = ::testing::internal::GetCapturedStderr();
-  testing::expect_facts(said, {"cannot write rows: no room", "training goes on"});
+  testing::expect_facts(said, {"cannot write rows: no room", "training continues"});
   EXPECT_EQ(said.find("no room"), said.rfind("no room")) << "said once";
   EXPECT_TRUE(output.write([] {}));
   ::testing::internal::CaptureStderr();
@@ -515,7 +515,7 @@ TEST(BackupAndRestore, GoesOnWhereTheProcessDied) {
   });
 }
 
-TEST(Preemption, ByAFileOrASignalEndsAllRanksAfterOneStep) {
+TEST(Preemption, FileOrSignalEndsAllAfterAStep) {
   const TemporaryDirectory directory;
   for (const bool by_signal : {false, true}) {
     run_ranks(2, "native", [&](Context& context) {

@@ -76,7 +76,7 @@ bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
   return a.size() == b.size();
 }
 
-TEST(CodecResume, GoesOnBitForBitAtTheSameWorldSize) {
+TEST(CodecResume, IsBitEqualAtTheSameWorldSize) {
   for (const std::string& backend : {std::string("native"), std::string("gloo")}) {
     for (const int ranks : {2, 3}) {
       for (const std::string codec : {"none", "int8", "top_k:0.1", "power_sgd:rank=2,start=2"}) {
@@ -200,7 +200,7 @@ TEST(CodecResume, TheCheckpointHoldsEveryRanksState) {
   });
 }
 
-TEST(CodecResume, AnotherWorldSizeOrCodecBeginsAnewAndSaysSo) {
+TEST(CodecResume, ResetsForAnotherWorldSizeOrCodec) {
   const TemporaryDirectory directory;
   run_ranks(3, "native",
             [&](Context& context) { train(context, "int8", kInterrupted, {}, directory.path()); });
@@ -214,7 +214,7 @@ TEST(CodecResume, AnotherWorldSizeOrCodecBeginsAnewAndSaysSo) {
         strategy->prepare(wide_model().module)->communication_state();  // before the model's first step
     EXPECT_EQ(said("int8", {own, own}), "");
     EXPECT_NE(said("int8", {own, own, own}).find("is of 3 ranks, this run has 2"), std::string::npos);
-    EXPECT_NE(said("int8", {}).find("begins anew: its saved state is not there"), std::string::npos);
+    EXPECT_NE(said("int8", {}).find("is reset: its saved state is not there"), std::string::npos);
     const std::string other = said("top_k:0.1", {own, own});
     EXPECT_NE(other.find("communication hook 'codec int8', this model has 'codec top_k:0.1'"),
               std::string::npos)

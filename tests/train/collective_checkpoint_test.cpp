@@ -29,7 +29,7 @@ TensorSource source(const std::string& name, std::vector<std::string>& made, std
           }};
 }
 
-TEST(CollectiveCheckpoint, ADiskThatFillsUpLeavesNoRankBehind) {
+TEST(CollectiveCheckpoint, FullDiskLeavesNoRankBehind) {
   const TemporaryDirectory directory;
   std::vector<std::vector<std::string>> made(2);
   run_ranks(2, "native", [&](Context& context) {
@@ -64,9 +64,9 @@ struct Way {
   bool on_hosts = false;  // whether each rank has a host of its own
 };
 
-class InParts : public ::testing::TestWithParam<Way> {};
+class ShardedCheckpoints : public ::testing::TestWithParam<Way> {};
 
-INSTANTIATE_TEST_SUITE_P(Ways, InParts,
+INSTANTIATE_TEST_SUITE_P(Ways, ShardedCheckpoints,
                          ::testing::Values(Way{"zero1"}, Way{"zero3"}, Way{"zero1", true}, Way{"zero2", true},
                                            Way{"zero3", true}, Way{"zero3_keep", true}, Way{"random", true}),
                          [](const auto& info) {
@@ -79,7 +79,7 @@ void on_ranks(const Way& way, const std::function<void(Context&)>& body) {
   run_ranks(3, way.on_hosts ? "hierarchical(native, gloo)" : "native", body, std::chrono::seconds(60), hosts);
 }
 
-TEST_P(InParts, EvaluationUnitByUnitIsEvaluationOfTheWhole) {
+TEST_P(ShardedCheckpoints, EvaluationByUnitEqualsTheWhole) {
   for (const std::string name : {"gpt", "bert"}) {
     on_ranks(GetParam(), [&](Context& context) {
       const auto train = [&](bool watched) {
@@ -111,7 +111,7 @@ TEST_P(InParts, EvaluationUnitByUnitIsEvaluationOfTheWhole) {
   }
 }
 
-TEST_P(InParts, ACheckpointHoldsWhatTheWholeModelHas) {
+TEST_P(ShardedCheckpoints, ACheckpointHoldsWhatTheWholeModelHas) {
   for (const std::string name : {"gpt", "sharing"}) {
     const TemporaryDirectory directory;
     on_ranks(GetParam(), [&](Context& context) {

@@ -30,7 +30,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
   return lines;
 }
 
-TEST(EpochLogs, HaveALineForEachEpochOfResumedRunsToo) {
+TEST(EpochLogs, HaveOneLinePerEpochAfterResuming) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
@@ -67,7 +67,7 @@ TEST(EpochLogs, HaveALineForEachEpochOfResumedRunsToo) {
   });
 }
 
-TEST(EpochLogs, HaveTheWholeOfAnEpochThatWasResumedInItsMiddle) {
+TEST(EpochLogs, IncludeAnEpochResumedInItsMiddle) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
     auto strategy = strategy_for(context);

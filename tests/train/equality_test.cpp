@@ -123,7 +123,7 @@ std::vector<Way> ways(int ranks) {
   return all;
 }
 
-TEST_P(Equality, OfWeightsAfterAFewStepsOfEveryStrategy) {
+TEST_P(Equality, OfWeightsUnderEveryStrategy) {
   const auto [model, ranks] = GetParam();
   const std::vector<at::Tensor> alone = train_on(1, model, {"one_device"}, kFewSteps);
   const std::vector<std::string> schedules{"priority", "fifo", "random"};

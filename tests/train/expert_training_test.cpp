@@ -179,13 +179,13 @@ TEST(ExpertTraining, OverTwoRanksIsThatOfOneProcess) {
   expect_equal_to_one_process({.mesh = {{"expert", 2}}, .accumulate = 2, .limited = true});
 }
 
-TEST(ExpertTraining, OverAMeshOfDataAndExpertsIsThatOfOneProcess) {
+TEST(ExpertTraining, OverDataAndExpertsEqualsOneProcess) {
   expect_equal_to_one_process({.mesh = {{"data", 2}, {"expert", 2}}, .per_token = 2, .clip_norm = 0.05});
   expect_equal_to_one_process({.mesh = {{"data", 2}, {"expert", 2}}, .capacity_factor = 1});
   expect_equal_to_one_process({.mesh = {{"expert", 4}}, .per_token = 2, .engine = "gloo"});
 }
 
-TEST(ExpertTraining, InStagesOfAPipelineIsThatOfOneProcess) {
+TEST(ExpertTraining, InPipelineStagesEqualsOneProcess) {
   const Mesh mesh = {{"pipeline", 2}, {"expert", 2}};
   expect_equal_to_one_process({.mesh = mesh, .per_token = 2, .capacity_factor = 1, .clip_norm = 0.05});
   // Each micro-batch is balanced on its own.
@@ -206,7 +206,7 @@ TEST(ExpertTraining, MicroBatchesAreBalancedAsAccumulatedOnesAre) {
   expect_equal(train(accumulated, 3), train(way, 3), way);
 }
 
-TEST(ExpertTraining, OfExpertsThatTensorRanksDivideIsThatOfOneProcess) {
+TEST(ExpertTraining, OfTensorDividedExpertsEqualsOneProcess) {
   expect_equal_to_one_process({.mesh = {{"tensor", 2}}, .per_token = 2, .clip_norm = 0.05});
   expect_equal_to_one_process(
       {.mesh = {{"expert", 2}, {"tensor", 2}}, .capacity_factor = 1, .clip_norm = 0.05});
@@ -232,7 +232,7 @@ TEST(ExpertTraining, OfDividedSequencesIsThatOfOneProcess) {
       {.mesh = {{"context", 2}}, .capacity_factor = 1, .length = 8, .strategy = "expert"});
 }
 
-TEST(ExpertTraining, OfDividedSequencesOnLargerMeshesIsThatOfOneProcess) {
+TEST(ExpertTraining, OfDividedSequencesOnLargerMeshes) {
   for (const Mesh& mesh :
        {Mesh{{"pipeline", 2}, {"context", 2}, {"expert", 2}},
         Mesh{{"context", 2}, {"expert", 2}, {"tensor", 2}}, Mesh{{"data", 2}, {"context", 2}, {"expert", 2}}})
@@ -275,7 +275,7 @@ TEST(ExpertTraining, CountsWhatIsDropped) {
   }
 }
 
-TEST(ExpertTraining, RefusesExpertsThatDoNotDivideAndModelsWithoutAny) {
+TEST(ExpertTraining, RefusesIndivisibleExpertsAndModelsWithoutAny) {
   expect_facts(message_of<UsageError>([] { train({.mesh = {{"expert", 3}}}, 1); }), {"4", "3"});
   run_ranks(2, "native", [](Context& context) {
     const auto strategy = all_strategies().make("expert", context);

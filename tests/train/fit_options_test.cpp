@@ -127,7 +127,7 @@ TEST(Fit, BeginsAtTheInitialEpoch) {
   });
 }
 
-TEST(Fit, WithoutShardingEachRankReadsEverythingInItsOwnOrder) {
+TEST(Fit, WithoutShardingRanksReadEverything) {
   const auto losses_of = [](int ranks, AutoShard sharding) {
     std::vector<double> losses;
     run_ranks(ranks, "native", [&](Context& context) {

@@ -129,7 +129,7 @@ TEST(IgnoredParametersInCheckpoints, ATrainerSavesAndResumesWithoutThem) {
   }
 }
 
-TEST(IgnoredParametersInCheckpoints, ALoopOfOnesOwnGoesOnWithItsOwnState) {
+TEST(IgnoredParametersInCheckpoints, CustomLoopResumesItsState) {
   for (const char* const strategy_name : {"ddp", "zero3"}) {
     const TemporaryDirectory directory;
     run_ranks(2, "native", [&](Context& context) {

@@ -171,7 +171,7 @@ Model normed_model(bool has_experts) {
 
 // Running statistics differ between ranks after a step. Validation uses the same model as the checkpoint,
 // although every rank computes some of the batches.
-TEST(Layout, TheModelThatIsValidatedIsTheOneThatIsSaved) {
+TEST(Layout, ValidatedModelIsTheSavedOne) {
   struct Way {
     std::string strategy;
     Mesh mesh = {};

@@ -126,7 +126,7 @@ void expect_same_bits(const Outcome& one, const Outcome& other, const std::strin
 }
 
 // As without master weights: the same micro-batches, summed in the same order and dtype.
-TEST(MeshPrecision, StagesTrainBitForBitAsAccumulationWithMasterWeights) {
+TEST(MeshPrecision, StagesEqualAccumulationWithMasterWeights) {
   for (const PrecisionOptions& precision : {kBFloat16, kHalf}) {
     const Outcome alone = train({.precision = precision, .accumulate = 4}, 12);
     for (const std::string schedule : {"1f1b", "zb_v"}) {
@@ -218,7 +218,7 @@ TEST(MeshPrecision, MasterWeightsGoOnUnderOtherMeshes) {
   }
 }
 
-TEST(MeshPrecision, BatchNormalisationAboveStrategiesThatDivideParametersIsRefused) {
+TEST(MeshPrecision, RefusesBatchNormalisationAboveShardingStrategies) {
   const std::string message = message_of<UsageError>([] {
     run_ranks(4, "native", [](Context& context) {
       const auto strategy =

@@ -86,7 +86,7 @@ TEST(Metrics, OfTopKCountTargetsAmongTheLargest) {
   EXPECT_THROW(figure(top_k_metric(8), logits, classes), UsageError);
 }
 
-TEST(Metrics, OfAucEqualTheCountOfAllPairsWithTies) {
+TEST(Metrics, AucEqualsTheCountOfPairsWithTies) {
   const at::Tensor logits = (random({60}) * 2).round();  // with many ties
   const at::Tensor classes = random_classes(60, 2);
   double won = 0;
@@ -105,7 +105,7 @@ TEST(Metrics, OfAucEqualTheCountOfAllPairsWithTies) {
 }
 
 // 4 samples in 2 batches are fewer than 5 ranks: some have nothing to compute.
-TEST(Metrics, AreTheSameInEveryBitForAnyNumberOfRanks) {
+TEST(Metrics, AreBitEqualForAnyNumberOfRanks) {
   for (const std::int64_t samples : {4, 41}) {
     const at::Tensor logits = random({samples, 2});
     const at::Tensor classes = random_classes(samples, 2);
@@ -150,7 +150,7 @@ struct TwoHeadsImpl : torch::nn::Module {
   torch::nn::Linear first, second;
 };
 
-TEST(JointLoss, IsTheWeightedSumOfTheOutputsAndHasMetricsOfEach) {
+TEST(JointLoss, IsWeightedSumWithMetricsOfEachOutput) {
   const at::Tensor inputs = random({22, 8}).to(torch::kFloat);
   at::Tensor classes = random_classes(22, 8);
   classes.slice(0, 3, 9).fill_(kIgnoredTarget);

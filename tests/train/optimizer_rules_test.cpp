@@ -186,7 +186,7 @@ class SpreadStrategy final : public ProcessStrategy {
   NormSum sum_;
 };
 
-TEST(WholeNorms, AreRefusedByNameWhereNobodyAddsThemUp) {
+TEST(FullNorms, AreRefusedIfNotSummedOverRanks) {
   run_ranks(1, "native", [](Context& context) {
     SpreadStrategy strategy(context);
     Trainer trainer(strategy, small_model());
@@ -203,7 +203,7 @@ TEST(WholeNorms, AreRefusedByNameWhereNobodyAddsThemUp) {
   });
 }
 
-TEST(WholeNorms, AreAddedUpOfTheModelsParametersWhereTheOptimizerHasMasters) {
+TEST(FullNorms, AreSummedForModelsWithMasterWeights) {
   run_ranks(1, "native", [](Context& context) {
     std::vector<at::Tensor> told;
     SpreadStrategy strategy(

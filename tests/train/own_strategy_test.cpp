@@ -83,7 +83,7 @@ Trained train(Context& context, Strategy& strategy, int stops_on = -1) {
   return trained;
 }
 
-TEST(OwnStrategy, HasTheFiguresOfAllRanks) {
+TEST(CustomStrategy, HasTheFiguresOfAllRanks) {
   run_ranks(3, "native", [](Context& context) {
     PlainStrategy plain(context);
     const Trained own = train(context, plain);
@@ -96,7 +96,7 @@ TEST(OwnStrategy, HasTheFiguresOfAllRanks) {
   });
 }
 
-TEST(OwnStrategy, HearsARequestToStopOfAnyRank) {
+TEST(CustomStrategy, HearsARequestToStopOfAnyRank) {
   for (const int rank : {0, 2}) {
     run_ranks(3, "native", [&](Context& context) {
       PlainStrategy plain(context);
@@ -107,7 +107,7 @@ TEST(OwnStrategy, HearsARequestToStopOfAnyRank) {
   }
 }
 
-TEST(OwnStrategy, HearsOfAFailingCallbackOnAnyRank) {
+TEST(CustomStrategy, HearsOfAFailingCallbackOnAnyRank) {
   std::atomic<int> told{0};
   run_ranks(3, "native", [&](Context& context) {
     struct Fails final : Callback {
@@ -134,7 +134,7 @@ TEST(OwnStrategy, HearsOfAFailingCallbackOnAnyRank) {
 }
 
 // In a custom loop the group is that of the model.
-TEST(OwnStrategy, AddsUpTotalsInALoopOfOnesOwn) {
+TEST(CustomStrategy, SumsTotalsInACustomLoop) {
   run_ranks(3, "native", [](Context& context) {
     PlainStrategy plain(context);
     const auto prepared = plain.prepare(small_model().module);

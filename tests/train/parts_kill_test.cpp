@@ -128,7 +128,7 @@ void expect_step(const fs::path& checkpoint, std::int64_t step) {
   ASSERT_EQ(read_checkpoint_values(checkpoint).at("step"), step);
 }
 
-TEST(PartsOfACheckpoint, SurviveKillAtAnyMoment) {
+TEST(CheckpointParts, SurviveKillAtAnyMoment) {
   // Memory instead of a disk: a kill loses no data that the kernel has.
   const TemporaryDirectory directory("/dev/shm");
   const fs::path root = directory / "checkpoints";

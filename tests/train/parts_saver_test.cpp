@@ -143,7 +143,7 @@ TEST(PartsSaver, WhatRanksWriteFollowsWhatTheyHold) {
 }
 
 // Training changes the state during the write; the checkpoint has the saved state.
-TEST(PartsSaver, WhatIsWrittenInTheBackgroundIsOfItsStep) {
+TEST(PartsSaver, BackgroundWriteHoldsTheStateOfItsStep) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
     const testing::Subject subject = make_subject("gpt");
@@ -166,7 +166,7 @@ TEST(PartsSaver, WhatIsWrittenInTheBackgroundIsOfItsStep) {
   });
 }
 
-TEST(PartsSaver, ADirectoryThatCannotBeWrittenIsOneErrorOnAllRanksAndTheOldOneStands) {
+TEST(PartsSaver, UnwritableDirectoryKeepsThePreviousCheckpoint) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
     const testing::Subject subject = make_subject("gpt");
@@ -195,7 +195,7 @@ TEST(PartsSaver, ADirectoryThatCannotBeWrittenIsOneErrorOnAllRanksAndTheOldOneSt
 }
 
 // A missing part, or damage that the seal does not detect, is an error that names it.
-TEST(StoredTensors, PiecesThatDoNotMakeTheTensorAreNamed) {
+TEST(StoredTensors, NamesPiecesThatDoNotCoverTheTensor) {
   const TemporaryDirectory directory;
   const at::Tensor full = torch::arange(12, at::kFloat).view({3, 4});
   const Shard left{.name = "w",

@@ -104,7 +104,7 @@ TEST(PrecisionTraining, EveryLevelLearnsWhatFloat32Learns) {
   }
 }
 
-TEST(PrecisionTraining, SeveralRanksComputeWhatOneComputesOnTheJointBatch) {
+TEST(PrecisionTraining, SeveralRanksEqualOneProcess) {
   const auto data = std::make_shared<Digits>(50);
   const PrecisionOptions scaled{
       .level = OptLevel::O1, .dtype = at::kBFloat16, .loss_scale = LossScale{.dynamic = true}};
@@ -119,7 +119,7 @@ TEST(PrecisionTraining, SeveralRanksComputeWhatOneComputesOnTheJointBatch) {
   }
 }
 
-TEST(PrecisionTraining, ABadGradientSkipsTheStepOnAllRanksAndHalvesTheScale) {
+TEST(PrecisionTraining, AllSkipBadGradientAndHalveTheScale) {
   // In order, with a global batch of 8, sample 17 is in the third batch.
   const auto data = std::make_shared<Poisoned>(64, 17);
   for (const int ranks : {1, 2}) {
@@ -166,7 +166,7 @@ TEST(PrecisionTraining, ClipsUnscaledGradientsOfMasters) {
   });
 }
 
-TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
+TEST(PrecisionTraining, ResumesMastersAndScaleBitForBit) {
   const TemporaryDirectory directory;
   run_ranks(1, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
@@ -273,7 +273,7 @@ BatchNormOutcome train_with_batch_norm(const std::string& strategy_name, const P
   return outcome;
 }
 
-TEST(PrecisionTraining, BatchNormsStayInFloat32UnderShardedStrategiesToo) {
+TEST(PrecisionTraining, ShardedBatchNormsStayInFloat32) {
   const PrecisionOptions o2{.level = OptLevel::O2};
   const PrecisionOptions o3{.level = OptLevel::O3};
   PrecisionOptions o2_without = o2;

@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Rebuild,
                          });
 
 // Rank 1 of four leaves within an epoch, and the others become 0, 1, 2; then a new process joins as rank 0.
-TEST_P(Rebuild, FourRanksGoOnAsThreeThenAsFourAsOneProcessWould) {
+TEST_P(Rebuild, FourRanksContinueAsThreeThenFour) {
   const Way way = GetParam();
   const auto data = std::make_shared<Watched>();
   const Worlds worlds(way.engine);
@@ -184,7 +184,7 @@ TEST_P(Rebuild, FourRanksGoOnAsThreeThenAsFourAsOneProcessWould) {
 
 // Strategies whose ranks are divided again: copies of the shards in two groups, rows and columns of a torus.
 // Ranks 1 and 3 of four leave; under hsdp only they have the second half of every unit.
-TEST(Rebuild, FourRanksGoOnAsTwoOfAGroupOrATorus) {
+TEST(Rebuild, GroupOrTorusOfFourContinuesAsTwo) {
   const auto one = expected({{6, 12}, {11, 12}});
   for (const std::string strategy : {"hsdp", "tpu"}) {
     const auto data = std::make_shared<Watched>();
@@ -245,11 +245,11 @@ std::vector<Made> all_that_is_made() {
   return result;
 }
 
-class RebuildOfWhatIsMade : public ::testing::TestWithParam<Made> {};
-INSTANTIATE_TEST_SUITE_P(Ways, RebuildOfWhatIsMade, ::testing::ValuesIn(all_that_is_made()),
+class RebuildMatrix : public ::testing::TestWithParam<Made> {};
+INSTANTIATE_TEST_SUITE_P(Ways, RebuildMatrix, ::testing::ValuesIn(all_that_is_made()),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(RebuildOfWhatIsMade, GoesOnAsRanksThatRestoreDo) {
+TEST_P(RebuildMatrix, GoesOnAsRanksThatRestoreDo) {
   const Made& made = GetParam();
   const TemporaryDirectory checkpoints, files, other_files;
   const at::Tensor input = random_tensor({kSamples, 6}, 12, at::kFloat);
@@ -286,7 +286,7 @@ TEST_P(RebuildOfWhatIsMade, GoesOnAsRanksThatRestoreDo) {
 }
 
 // Missing state that only a departed rank had is named in the error, and can be restored from a checkpoint.
-TEST(Rebuild, StateThatLeftWithItsOnlyHolderIsNamedAndRestored) {
+TEST(Rebuild, LostStateIsNamedAndRestored) {
   for (const std::string strategy : {"zero2", "zero3"}) {
     const TemporaryDirectory directory;
     const auto data = std::make_shared<Watched>();

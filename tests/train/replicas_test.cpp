@@ -108,7 +108,7 @@ void expect_same(const Outcome& result, const Outcome& expected, double toleranc
 class Replicas : public ::testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(Ways, Replicas, ::testing::ValuesIn(ways()));
 
-TEST_P(Replicas, ComputeWhatOneProcessComputesOnTheJointBatch) {
+TEST_P(Replicas, EqualOneProcessOnTheJointBatch) {
   for (const char* name : {"gpt", "sharing"}) {
     // ddp, which this strategy equals here, needs an option for unused parameters.
     if (std::string(name) == "sharing" && GetParam().replicas == GetParam().ranks) continue;
@@ -251,7 +251,7 @@ std::vector<const void*> places_of_weights(const std::string& name) {
   return places;
 }
 
-TEST(WhereVariablesLive, MirroredHasOneCopyAReplicaAndCentralStorageOneInAll) {
+TEST(VariablePlacement, MirroredHasCopiesAndCentralStorageOne) {
   const auto mirrored = places_of_weights("mirrored");
   EXPECT_NE(mirrored[0], mirrored[1]);
   const auto central = places_of_weights("central_storage");
@@ -275,7 +275,7 @@ TEST(Mirrored, ReplicasHoldTheSameBitsAfterEveryStep) {
   });
 }
 
-TEST(Mirrored, BuffersAreTheMeanOfReplicasWhereTheyAreRead) {
+TEST(Mirrored, BuffersAreMeansOfReplicasWhenRead) {
   const auto with_norm = [] { return as_model(std::make_shared<torch::nn::BatchNorm1dImpl>(8)); };
   run_ranks(1, "native", [&](Context& context) {
     const auto strategy = all_strategies().make("mirrored", context, {{"replicas", "2"}});
@@ -298,7 +298,7 @@ TEST(Mirrored, BuffersAreTheMeanOfReplicasWhereTheyAreRead) {
 }
 
 // Numbers of samples that the gradients' dtype cannot represent, or not exactly.
-TEST(MultiWorkerMirrored, GradientsInHalfPrecisionAreTheMeanOverAnyNumberOfSamples) {
+TEST(MultiWorkerMirrored, HalfPrecisionGradientsAreMeansOverSamples) {
   struct Case {
     at::ScalarType dtype;
     std::array<double, 2> samples;

@@ -79,7 +79,7 @@ void expect_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
         << "parameter " << i;
 }
 
-TEST(SaveTraining, ALoopOfOnesOwnGoesOnUnderAnyStrategy) {
+TEST(SaveTraining, CustomLoopResumesUnderAnyStrategy) {
   for (const char* name : {"ddp", "zero1", "zero3"}) {
     TemporaryDirectory directory;
     std::vector<at::Tensor> uninterrupted;
@@ -129,7 +129,7 @@ struct DdpLoop {
   torch::optim::AdamW optimizer;
 };
 
-TEST(SaveTraining, ALoopUnderDdpGoesOnAndItsCheckpointIsOfAnyStrategy) {
+TEST(SaveTraining, DdpLoopResumesAndFitsAnyStrategy) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
     DdpLoop loop(context);
@@ -191,7 +191,7 @@ struct StepLoop {
   std::unique_ptr<Training> training;
 };
 
-TEST(SaveTraining, ALoopOfTrainStepGoesOnUnderStrategiesThatHaveNothingElse) {
+TEST(SaveTraining, TrainStepLoopResumesUnderOtherStrategies) {
   for (const char* const name : {"data_parallel", "mirrored", "central_storage"}) {
     const TemporaryDirectory directory;
     run_ranks(1, "native", [&](Context& context) {
@@ -212,7 +212,7 @@ TEST(SaveTraining, ALoopOfTrainStepGoesOnUnderStrategiesThatHaveNothingElse) {
 }
 
 // Checkpoints have the master weights and the loss scale.
-TEST(SaveTraining, ALoopOfTrainStepKeepsMasterWeightsAndScale) {
+TEST(SaveTraining, TrainStepLoopKeepsMasterWeightsAndScale) {
   for (const char* const name : {"ddp", "zero3"}) {
     const TemporaryDirectory directory;
     run_ranks(2, "native", [&](Context& context) {

@@ -122,7 +122,7 @@ void expect_continuous(const Plan& plan, const World& before, std::int64_t stop,
   }
 }
 
-TEST(ScheduleResume, GoesOnWhereItWasAndReachesItsEnd) {
+TEST(ScheduleResume, ContinuesAndReachesItsEnd) {
   const std::vector<std::vector<World>> ways = {
       {{1}, {3}},
       {{3}, {1}},
@@ -173,7 +173,7 @@ TEST(ScheduleResume, DropsOfStepsComeAtTheSameData) {
     EXPECT_NEAR(rest.of_steps[step], kRate * (step < 5 ? 0.1 : 0.01), 1e-12) << step;
 }
 
-TEST(ScheduleResume, GoesOnInEveryBitAfterAMoveToOtherRanks) {
+TEST(ScheduleResume, IsBitEqualAfterMovingToOtherRanks) {
   // The step of the new world is not exact in binary: recomputed rates would differ in their last bits.
   const Plan plan{.schedule = {.kind = "cosine"}, .samples = 60};
   const TemporaryDirectory whole, interrupted;
@@ -186,7 +186,7 @@ TEST(ScheduleResume, GoesOnInEveryBitAfterAMoveToOtherRanks) {
   EXPECT_EQ(parts.of_steps, all.of_steps);
 }
 
-TEST(ScheduleResume, InTheSameWorldIsAFunctionOfTheStep) {
+TEST(ScheduleResume, DependsOnTheStepInTheSameWorld) {
   Plan plan{.schedule = {.kind = "linear"}};
   const TemporaryDirectory directory;
   train(plan, {2}, directory.path(), 9);
@@ -198,7 +198,7 @@ TEST(ScheduleResume, InTheSameWorldIsAFunctionOfTheStep) {
     EXPECT_DOUBLE_EQ(rest.of_steps[step], kRate * (1 - static_cast<double>(9 + step) / 40)) << step;
 }
 
-TEST(ScheduleResume, ANumberOfStepsCountsStepsWhateverTheRanks) {
+TEST(ScheduleResume, StepCountsDoNotDependOnRanks) {
   const TemporaryDirectory directory;
   const auto rates = [&](int ranks, std::int64_t steps, std::int64_t stop) {
     std::vector<double> rates;

@@ -170,7 +170,7 @@ TEST(StepCollectives, OfDdpWithOneBucketAreTwo) {
 }
 
 // A synchronous step, two local ones, and the end of a period of three.
-TEST(StepCollectives, OfLocalSgdAreThoseOfStepsInWhichRanksMeet) {
+TEST(StepCollectives, OfLocalSgdAreThoseOfAveragingSteps) {
   constexpr int kRanks = 2;
   run_counted(kRanks, [](Context& context, const Calls& calls) {
     const auto strategy = all_strategies().make("local_sgd", context,
@@ -190,7 +190,7 @@ TEST(StepCollectives, OfLocalSgdAreThoseOfStepsInWhichRanksMeet) {
 }
 
 // One announcement of all ranks; along data, if there are replicas, another one that weights gradients.
-TEST(StepCollectives, OfAMeshAnnounceOnceAndNothingAfterTheStep) {
+TEST(StepCollectives, OfAMeshAnnounceOnceWithoutTrailingCalls) {
   struct Case {
     Mesh mesh;
     int announcements;
@@ -246,7 +246,7 @@ class Lead {
   std::shared_future<void> waiting_{done_.get_future()};
 };
 
-TEST(StepCollectives, NobodyWaitsForTheOthersToTellAStep) {
+TEST(StepCollectives, DoNotWaitToReportAStep) {
   const std::vector<Mesh> meshes = {{{"data", 2}},
                                     {{"tensor", 2}},
                                     {{"data", 2}, {"tensor", 2}},
@@ -269,7 +269,7 @@ TEST(StepCollectives, NobodyWaitsForTheOthersToTellAStep) {
   }
 }
 
-TEST(StepCollectives, NobodyWaitsForTheOthersToTellAStepInWhichTheyMeet) {
+TEST(StepCollectives, DoNotWaitToReportASynchronousStep) {
   Lead beginning, announcing;
   run_ranks(2, "native", [&](Context& context) {
     const auto strategy =

@@ -19,7 +19,7 @@ using testing::strategy_for;
 // Duration of a round, which stands for a batch.
 constexpr auto kWork = std::chrono::milliseconds(60);
 
-TEST(StopAgreement, OneRanksRequestEndsTheWorkOfAllWithinMoments) {
+TEST(StopAgreement, RequestOfOneRankStopsAllSoon) {
   for (const int ranks : {1, 3}) {
     std::vector<std::int64_t> ended(static_cast<std::size_t>(ranks), -1);
     run_ranks(ranks, "native", [&](Context& context) {

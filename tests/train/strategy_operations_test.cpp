@@ -95,7 +95,7 @@ std::vector<double> losses_of_own_loop(const Way& way) {
   return losses;
 }
 
-TEST_P(EveryStrategy, ALoopOfOnesOwnAndTheTrainerGiveTheLossesOfOneProcess) {
+TEST_P(EveryStrategy, CustomLoopAndTrainerEqualOneProcess) {
   const std::vector<double> expected = losses_of_trainer({"one_device"});
   ASSERT_EQ(expected.size(), 12U);
   EXPECT_LT(expected.back(), expected.front());
@@ -205,7 +205,7 @@ TEST(Operations, VariablesAreCombinedAsTheySay) {
   });
 }
 
-TEST(Operations, OutsideOfEveryScopeTheDefaultStrategyDoesNothing) {
+TEST(Operations, DefaultStrategyDoesNothingOutsideScopes) {
   Strategy& none = Strategy::current_or_default();
   EXPECT_EQ(none.name(), "default");
   EXPECT_EQ(none.num_replicas_in_sync(), 1);
@@ -239,7 +239,7 @@ std::vector<std::vector<std::vector<std::int64_t>>> read_all(DistributedDataset&
   return steps;
 }
 
-TEST(Distribute, UnevenAndExhaustedReplicasGetSmallerAndEmptyBatches) {
+TEST(Distribute, UnevenReplicasGetSmallerAndEmptyBatches) {
   on_four_replicas([](Context& context, Strategy& strategy) {
     const auto data = strategy.distribute(std::make_shared<Digits>(17), {.global_batch_size = 8});
     EXPECT_EQ(data->steps_per_epoch(), 3);
@@ -301,7 +301,7 @@ TEST(Distribute, FilesGoToPipelinesAsThePolicySays) {
   EXPECT_THROW(parse_auto_shard("files", "--input-sharding"), UsageError);
 }
 
-TEST(Distribute, AFunctionOfAnInputContextMakesTheInput) {
+TEST(Distribute, FunctionOfAnInputContextMakesInput) {
   on_four_replicas([](Context& context, Strategy& strategy) {
     const auto data = strategy.distribute([&](const InputContext& input) {
       EXPECT_EQ(input.input_pipeline_id, context.rank());

@@ -197,7 +197,7 @@ TEST(TensorParallelTraining, RunsUnderEveryStrategyAlongData) {
   expect_same(train(task, {mesh, "ddp", false, /*accumulate=*/2}), one, "accumulated");
 }
 
-TEST(TensorParallelTraining, OfADividedContextIsThatOfOneProcess) {
+TEST(TensorParallelTraining, DividedContextEqualsOneProcess) {
   Task task = gpt(/*tied=*/false);
   // Ranks have different numbers of predictions.
   const at::Tensor tokens = drawn({45, 9}, 24);
@@ -213,7 +213,7 @@ TEST(TensorParallelTraining, OfADividedContextIsThatOfOneProcess) {
               "context 2, tensor 2");
 }
 
-TEST(TensorParallelTraining, OfPipelineAndTensorIsThatOfOneProcess) {
+TEST(TensorParallelTraining, PipelineAndTensorEqualOneProcess) {
   const Mesh mesh = {{"pipeline", 2}, {"tensor", 2}};
   for (const bool tied : {false, true}) {
     const Task task = gpt(tied);

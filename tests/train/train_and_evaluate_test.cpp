@@ -79,7 +79,7 @@ TEST(TrainAndEvaluate, CallsAnInputOncePerWorker) {
   EXPECT_FALSE(std::filesystem::exists(directory / "run.lock"));
 }
 
-TEST(TrainAndEvaluate, TakesPipelinesOfOwnSamplesWhereTheyAreAsMany) {
+TEST(TrainAndEvaluate, TakesOwnPipelinesWithEqualSampleCounts) {
   const TemporaryDirectory directory;
   const auto train = [](int rank, const RunConfig& config, std::int64_t samples_of_rank_1) {
     return train_and_evaluate(

@@ -19,7 +19,7 @@ using testing::run_ranks;
 using testing::small_model;
 using testing::strategy_for;
 
-TEST(Trainer, ResumesInTheMiddleOfAnEpochBitForBit) {
+TEST(Trainer, ResumesMidEpochBitForBit) {
   const TemporaryDirectory directory;
   run_ranks(1, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
@@ -49,7 +49,7 @@ TEST(Trainer, ResumesInTheMiddleOfAnEpochBitForBit) {
   });
 }
 
-TEST(Trainer, ItsOwnOptionsOfTheOptimizerCountAfterARestore) {
+TEST(Trainer, OwnOptimizerOptionsApplyAfterARestore) {
   const TemporaryDirectory directory;
   run_ranks(1, "native", [&](Context& context) {
     auto strategy = strategy_for(context);

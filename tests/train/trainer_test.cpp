@@ -135,7 +135,7 @@ TEST(Trainer, LearnsAndTellsItsCallbacks) {
   });
 }
 
-TEST(Trainer, SeveralRanksComputeWhatOneComputesOnTheJointBatch) {
+TEST(Trainer, SeveralRanksEqualOneProcess) {
   // 50 samples: the last global batch of an epoch has 2, so one of three ranks has none.
   const Outcome one = train_on(1, 50, {.epochs = 3, .batch_size = 12});
   EXPECT_EQ(one.losses.size(), 15U);
@@ -174,7 +174,7 @@ TEST(Trainer, ClipsGradientsAndFollowsTheSchedule) {
   });
 }
 
-TEST(Trainer, EvaluationIsTheSameInEveryBitForAnyNumberOfRanks) {
+TEST(Trainer, EvaluationIsBitEqualForAnyRanks) {
   std::map<int, std::map<std::string, double>> by_ranks;
   for (const int ranks : {1, 2, 3}) {
     run_ranks(ranks, "native", [&](Context& context) {
@@ -256,7 +256,7 @@ TEST(Trainer, PredictsWhatTheDataDoesNotLeaveOut) {
   }
 }
 
-TEST(Trainer, OneRanksRequestStopsAllAfterTheSameStep) {
+TEST(Trainer, RequestOfOneRankStopsAllTogether) {
   std::vector<std::int64_t> steps(3, -1);
   run_ranks(3, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
@@ -292,7 +292,7 @@ TEST(Trainer, EarlyStoppingEndsTrainingAndRemembers) {
 
 // Fits of one epoch each are one training: callbacks keep their state from the first fit on, regardless of
 // earlier saves or restores.
-TEST(Trainer, CallbacksGoOnFromOneFitToTheNext) {
+TEST(Trainer, CallbacksContinueInTheNextFit) {
   const TemporaryDirectory directory;
   run_ranks(1, "native", [&](Context& context) {
     auto strategy = strategy_for(context);
@@ -322,7 +322,7 @@ TEST(Trainer, CallbacksGoOnFromOneFitToTheNext) {
 
 // Gradients of parameters that the optimizer does not have must not accumulate over steps: the norm for
 // clipping would grow.
-TEST(Trainer, WhatTheOptimizerWasNotGivenKeepsNoGradients) {
+TEST(Trainer, ParametersOutsideTheOptimizerKeepNoGradients) {
   const auto norms_of = [](const std::string& strategy_name, int ranks, const PrecisionOptions& precision) {
     std::vector<double> norms;
     run_ranks(ranks, "native", [&](Context& context) {
@@ -428,7 +428,7 @@ class StopsInValidation final : public Callback {
   std::atomic<bool> stops_{false};
 };
 
-TEST(Trainer, ARequestToStopEndsAValidationWhichAResumedRunMakes) {
+TEST(Trainer, StopRequestPostponesValidationToTheResumedRun) {
   for (const int ranks : {1, 3}) {
     const TemporaryDirectory directory;
     run_ranks(ranks, "native", [&](Context& context) {
@@ -490,7 +490,7 @@ TEST(Trainer, AFinishedRunKnowsItsLossAndValidation) {
   });
 }
 
-TEST(Trainer, ACheckpointThatCannotBeWrittenIsAnErrorOnAllRanks) {
+TEST(Trainer, UnwritableCheckpointIsAnErrorOnAllRanks) {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "file";
   std::ofstream(file) << "in the way";
@@ -509,7 +509,7 @@ TEST(Trainer, ACheckpointThatCannotBeWrittenIsAnErrorOnAllRanks) {
   EXPECT_EQ(reporters, 1);
 }
 
-TEST(Trainer, ACheckpointOfAnotherModelNamesTheFirstTensorThatDiffers) {
+TEST(Trainer, CheckpointOfAnotherModelNamesFirstDifferentTensor) {
   const TemporaryDirectory directory;
   run_ranks(1, "native", [&](Context& context) {
     auto strategy = strategy_for(context);

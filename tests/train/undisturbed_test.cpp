@@ -197,7 +197,7 @@ void expect_same(const Trained& disturbed, const Trained& undisturbed, const std
     EXPECT_TRUE(disturbed.weights[i].equal(undisturbed.weights[i])) << what << ", tensor " << i;
 }
 
-TEST(Undisturbed, BySavesUnderEveryStrategy) {
+TEST(SavesChangeNothing, UnderEveryStrategy) {
   for (const Way& way : ways()) {
     std::vector<Trained> undisturbed(static_cast<std::size_t>(way.ranks));
     const TemporaryDirectory directory;
@@ -224,7 +224,7 @@ TEST(Undisturbed, BySavesUnderEveryStrategy) {
 }
 
 // One server with a single worker.
-TEST(Undisturbed, BySavesWithParameterServers) {
+TEST(SavesChangeNothing, WithParameterServers) {
   for (const bool is_group : {false, true}) {
     Trained undisturbed;
     for (const bool disturbs : {false, true}) {
@@ -256,7 +256,7 @@ TEST(Undisturbed, BySavesWithParameterServers) {
   }
 }
 
-TEST(Undisturbed, KnowsEveryStrategy) {
+TEST(SavesChangeNothing, CoversEveryStrategy) {
   std::set<std::string> known = {"parameter_server", "grouped"};
   for (const Way& way : ways()) known.insert(way.strategy);
   for (const std::string& name : all_strategies().names())

@@ -36,7 +36,7 @@ struct Way {
   OptionValues options = {};
 };
 
-TEST(Utilisation, CountsEachSampleOnceWhereverRanksAndReplicasAre) {
+TEST(Utilisation, CountsEachSampleOnceOnRanksAndReplicas) {
   for (const Way& way :
        {Way{"one_device", 1}, Way{"ddp", 2}, Way{"ddp", 3}, Way{"zero3", 2},
         Way{"mirrored", 1, {{"replicas", "2"}}}, Way{"multi_worker_mirrored", 2, {{"replicas", "2"}}}}) {

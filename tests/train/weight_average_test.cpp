@@ -34,7 +34,7 @@ using testing::small_model;
 using testing::strategy_for;
 using testing::values_of;
 
-TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
+TEST(WeightAverage, EqualsTheAverageUnderEveryStrategy) {
   std::vector<double> losses;
   for (const auto& [strategy_name, ranks] : std::vector<std::pair<std::string, int>>{
            {"one_device", 1}, {"ddp", 2}, {"zero1", 2}, {"zero3", 2}, {"zero3", 3}}) {
@@ -81,7 +81,7 @@ TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
 
 // A checkpoint of the best validation has the validated weights. The average of every checkpoint of the
 // training stays as long as that checkpoint.
-TEST(WeightAverage, IsInTheBestCheckpointsAndBesideTheOthers) {
+TEST(WeightAverage, IsInBestCheckpointsAndBesideOthers) {
   for (const char* strategy_name : {"ddp", "zero3"}) {
     const TemporaryDirectory directory;
     run_ranks(2, "native", [&](Context& context) {
@@ -136,7 +136,7 @@ TEST(WeightAverage, IsInTheBestCheckpointsAndBesideTheOthers) {
   }
 }
 
-TEST(WeightAverage, GoesOnInALaterFitUnlessWeightsArePut) {
+TEST(WeightAverage, ContinuesInALaterFitUnlessReplaced) {
   for (const char* strategy_name : {"ddp", "zero3"}) {
     run_ranks(2, "native", [&](Context& context) {
       auto strategy = all_strategies().make(strategy_name, context);

@@ -87,16 +87,16 @@ void expect_every_sample_once(const std::shared_ptr<const WatchedDigits>& data,
   }
 }
 
-TEST(WorldResume, EverySampleOnceAfterEveryOfFiftyRandomPositions) {
+TEST(WorldResume, EverySampleOnceAfterFiftyRandomPositions) {
   expect_every_sample_once(std::make_shared<WatchedDigits>(), {AutoShard::automatic});
 }
 
-TEST(WorldResume, SoByFileAndWhereReadersByFileAndBySampleFollowEachOther) {
+TEST(WorldResume, SamplesOnceAcrossReadersByFileAndSample) {
   expect_every_sample_once(std::make_shared<FiledDigits>(), {AutoShard::file});
   expect_every_sample_once(std::make_shared<FiledDigits>(), {AutoShard::file, AutoShard::data});
 }
 
-TEST(InputDivision, FilesAreDividedWhereAskedForOrWhereItCostsNothing) {
+TEST(InputDivision, DividesFilesIfRequestedOrFree) {
   const FiledDigits uneven;
   const auto says = [](const rondo::Dataset& data, AutoShard shard, int readers) {
     const InputDivision division = divide_input(data, shard, readers);

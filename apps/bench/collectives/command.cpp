@@ -91,8 +91,8 @@ std::vector<std::string> parse_codecs(const std::string& text) {
 void say_who_is_missing(const CollectivesSettings& settings) {
   if (!settings.peers) return;
   if (const std::string why = why_no_openmpi(); !why.empty())
-    std::cerr << "without Open MPI: " << why << "\n";
-  if (settings.dtype != at::kFloat) std::cerr << "without Open MPI: it is measured in float32 only\n";
+    std::cerr << "skipping Open MPI: " << why << "\n";
+  if (settings.dtype != at::kFloat) std::cerr << "skipping Open MPI: it is measured in float32 only\n";
 }
 
 // Rejects an operation that none of the named algorithms has: the run would only measure the engine.
@@ -211,43 +211,40 @@ void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
   flags.app = &app;
   app.add_option("--operations,--operation", flags.operations,
                  "Operations, or all: " + join(operation_names(), ", "));
-  app.add_option("--ranks", flags.ranks, "Numbers of ranks");
-  app.add_option("--sizes,--bytes", flags.sizes, "Sizes, and ranges in steps of four");
+  app.add_option("--ranks", flags.ranks, "Numbers of ranks, such as 2,4");
+  app.add_option("--sizes,--bytes", flags.sizes, "Sizes, and ranges in factors of four, such as 4B..64MiB");
   app.add_option("--dtype", flags.dtype, "float32, float64, float16 or bfloat16");
   app.add_option("--codec", flags.codecs,
-                 "Codecs that float32 is also all-reduced through (with --peers over Gloo too): " +
+                 "Also measure all_reduce of float32 with these codecs (with --peers over Gloo too): " +
                      join(collective::codec_names(), ", "));
-  app.add_flag("--fresh", settings.fresh,
-               "Write the data before each operation; four sets of buffers in rotation");
+  app.add_flag("--fresh", settings.fresh, "Write the buffers before each operation, rotating over four sets");
   app.add_flag("--peers", settings.peers, "Measure Gloo, and Open MPI when installed, in the same run");
   app.add_option("--algorithm", flags.algorithms,
                  "Also run these schedules, or all: " + join(collective::algorithm_names(), ", "));
-  app.add_option("--channel", flags.channels, "What schedules run over: threads, shm, tcp");
+  app.add_option("--channel", flags.channels, "Transport of the schedules: threads, shm or tcp");
   app.add_option("--hosts", settings.hosts,
-                 "Hosts that schedules are made for (--explain, --algorithm); without them 2: all_reduce of "
-                 "float32 between two hosts emulated on this machine (needs root)")
+                 "Hosts for --explain or --algorithm; otherwise 2: all_reduce between two emulated hosts "
+                 "(needs root)")
       ->check(between(1, 64));
   app.add_flag("--deterministic", settings.deterministic,
-               "Add in the order of ranks, whatever the algorithm and the hosts");
-  app.add_flag(
-      "--tune", settings.tune,
-      "Measure the engine and every algorithm on registered memory of one host, and keep the figures "
-      "for the chooser to pick by; without --sizes at 4 B to 25 MiB");
-  app.add_flag(
-      "--check-chooser", settings.check_chooser,
-      "As --tune, then measure everything again: how far are the picks from the best of the new figures?");
+               "Sum in rank order, independent of algorithm and hosts");
+  app.add_flag("--tune", settings.tune,
+               "Measure the engine and all algorithms on one host and save the results for the chooser");
+  app.add_flag("--check-chooser", settings.check_chooser,
+               "As --tune, then measure again and compare the chooser's picks with the fastest algorithms");
   CLI::Option* explained =
       app.add_option("--explain", flags.schedule.algorithm,
-                     "Show the steps of an algorithm on one number of ranks, instead of measuring");
+                     "Print the steps of an algorithm for one number of ranks instead of measuring");
   app.add_option("--root", flags.schedule.root, "With --explain: root of broadcast and reduce")
       ->needs(explained);
   app.add_option("--rows", flags.schedule.rows,
-                 "With --explain torus_2d: rows of the grid; 0: as square as can be")
+                 "With --explain torus_2d: rows of the grid; 0: as square as possible")
       ->needs(explained);
   app.add_option("--html", flags.page, "With --explain: write a page that draws the steps")->needs(explained);
-  app.add_option("--rate", flags.rate, "With --hosts 2: rate of the link, as tc writes it");
-  app.add_option("--hierarchical", flags.hierarchical,
-                 "With --hosts 2: options of the hierarchical engine, as in inter_host_ranks=1,chunk=512KiB");
+  app.add_option("--rate", flags.rate, "With --hosts 2: link rate in tc's notation, such as 1gbit");
+  app.add_option(
+      "--hierarchical", flags.hierarchical,
+      "With --hosts 2: options of the hierarchical engine, such as inter_host_ranks=1,chunk=512KiB");
   add_turns_flag(app, "--bursts", settings.effort.bursts, "Turns of each system");
   app.add_option("--burst-time", flags.burst, "Length of a turn");
 }

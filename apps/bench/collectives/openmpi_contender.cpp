@@ -55,7 +55,7 @@ class OpenMpiJob {
     const std::string line = command + "\n";
     for (const int fifo : commands_) {
       if (write(fifo, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-        throw Error(str("cannot command Open MPI's ranks: ", errno_text(errno)));
+        throw Error(str("cannot send a command to Open MPI's ranks: ", errno_text(errno)));
       }
     }
     const Deadline deadline = Deadline::after(kAnswerTimeout);
@@ -64,7 +64,7 @@ class OpenMpiJob {
       if (deadline.passed()) throw Error(str("Open MPI did not answer '", command, "' within 60 s"));
       if (waitpid(process_, nullptr, WNOHANG) == process_) {
         process_ = -1;
-        throw Error(str("mpirun ended during '", command, "'; what it said is above"));
+        throw Error(str("mpirun ended during '", command, "'; see its output above"));
       }
       pollfd ready{answer_, POLLIN, 0};
       if (poll(&ready, 1, 100) <= 0) continue;

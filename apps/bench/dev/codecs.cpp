@@ -66,16 +66,14 @@ Json run_codecs(const CodecsFlags& flags, bool prints) {
 Command add_codecs(CLI::App& parent) {
   return add_benchmark<CodecsFlags>(
       parent,
-      {"codecs", "How fast codecs encode and decode, on one core",
-       "Speeds are in 10^9 bytes of float32 a second, whatever their encoding's length.\n\n"
-       "Examples:\n"
-       "  rondo bench-dev codecs\n"
-       "  rondo bench-dev codecs --codec int8,top_k:0.05 --size 1MiB --json -"},
+      {"codecs", "Speed of encoding and decoding on one core",
+       "Speeds are in GB of float32 input per second.\n\nExamples:\n  rondo bench-dev codecs\n  rondo "
+       "bench-dev codecs --codec int8,top_k:0.05 --size 1MiB --json -"},
       [](CLI::App& app, CodecsFlags& flags) {
         app.add_option("--codec", flags.codecs,
                        "codecs (default: all): " + join(collective::codec_names(), ", "));
-        app.add_option("--size", flags.size, "float32 values, in bytes");
-        add_turns_flag(app, "--runs", flags.runs, "runs, of which the fastest counts");
+        app.add_option("--size", flags.size, "size of the float32 input");
+        add_turns_flag(app, "--runs", flags.runs, "number of runs; the fastest counts");
       },
       run_codecs);
 }

@@ -133,8 +133,8 @@ void measure_images(const LoaderFlags& flags, const fs::path& folder, LoaderRate
     try {
       run_to_end({python(), peer_script("loader.py"), "make", images, str(flags.image_count)});
     } catch (const Error& error) {
-      std::cerr << "without images, which Pillow would draw (make setup installs it; --images FOLDER names "
-                   "others): "
+      std::cerr << "skipping images, which are generated with Pillow (install it with make setup, or give "
+                   "--images FOLDER): "
                 << error.what() << "\n";
       return;
     }
@@ -174,17 +174,17 @@ Command add_loader(CLI::App& parent) {
   return add_benchmark<LoaderFlags>(
       parent,
       {"loader", "Reading samples: text, token files and JPEGs, next to PyTorch's DataLoader",
-       "Examples:\n"
-       "  rondo bench-dev loader --peers --threads 2\n"
-       "  rondo bench-dev loader --images imagenet/val --json loader.json\n\n"
-       "Text and tokens are read by one thread; --threads is of images, for rondo's threads and PyTorch's "
-       "workers alike."},
+       "Examples:\n  rondo bench-dev loader --peers --threads 2\n  rondo bench-dev loader --images "
+       "imagenet/val --json loader.json\n\nOne thread reads text and tokens. For images, --threads sets "
+       "rondo's threads and PyTorch's workers."},
       [](CLI::App& app, LoaderFlags& flags) {
         app.add_option("--images", flags.images,
-                       "Folder of JPEGs with a folder for each class; default: drawn ones")
+                       "Folder with one subfolder of JPEGs per class; default: generated images")
             ->check(existing_path());
-        app.add_option("--image-count", flags.image_count, "Images to draw")->check(between(32, 100000));
-        app.add_option("--threads", flags.threads, "Threads that decode images, and workers of the peer")
+        app.add_option("--image-count", flags.image_count, "Number of images to generate")
+            ->check(between(32, 100000));
+        app.add_option("--threads", flags.threads,
+                       "Threads that decode images, and workers of PyTorch's DataLoader")
             ->check(between(1, 1024));
         add_turns_flag(app, "--runs", flags.runs, "Turns of each system");
         app.add_flag("--peers", flags.peers, "Measure PyTorch's DataLoader too");

@@ -144,13 +144,12 @@ Json run_tracking(const TrackingFlags& flags, bool prints) {
 Command add_memory_tracking(CLI::App& parent) {
   return add_benchmark<TrackingFlags>(
       parent,
-      {"memory-tracking", "What tracked memory costs a training step",
-       "Examples:\n"
-       "  rondo bench-dev memory-tracking\n"
-       "  rondo bench-dev memory-tracking --model gpt-tiny --steps 20 --rounds 30 --json tracking.json\n\n"
-       "Two processes on one processor take turns; one tracks memory, as rondo train does."},
+      {"memory-tracking", "Overhead of memory tracking per training step",
+       "Examples:\n  rondo bench-dev memory-tracking\n  rondo bench-dev memory-tracking --model gpt-tiny "
+       "--steps 20 --rounds 30 --json tracking.json\n\nTwo processes on one core take turns; one of them "
+       "tracks memory, as rondo train does."},
       [](CLI::App& app, TrackingFlags& flags) {
-        app.add_option("--model", flags.model, "What to train")
+        app.add_option("--model", flags.model, "Model to train")
             ->check(CLI::IsMember({"gpt", "gpt-25m", "gpt-tiny"}));
         app.add_option("--batch-size", flags.batch_size, "Samples in a step")->check(between(1, 4096));
         app.add_option("--rounds", flags.rounds, "Turns of each process")->check(between(1, 10000));

@@ -281,13 +281,12 @@ class PipelineRows {
 };
 
 void print_pipelines(const Json& rows, const PipelineFlags& flags, const char* throughput) {
-  if (flags.is_emulated())
-    std::printf("Emulated accelerators: each unit takes a fixed time in which the core is free.\n");
+  if (flags.is_emulated()) std::printf("Emulated accelerators: each unit sleeps for a fixed time.\n");
   const auto is_fast = [](const Json& row) { return row.contains("matmul") && row["matmul"] == "fast"; };
   if (std::any_of(rows.begin(), rows.end(), is_fast)) {
     std::printf(
-        "rondo's matrix products use the fast kernels, the others' the default ones (--matmul libtorch: "
-        "all).\n");
+        "rondo uses the fast matrix-product kernels, the peers the default ones (--matmul libtorch: default "
+        "ones for all).\n");
   }
   print_table(rows,
               {{"system", -8, "system"},
@@ -339,7 +338,7 @@ Json run_pipeline(PipelineFlags& flags, bool prints) {
   if (flags.batch_size % flags.ranks != 0)
     throw UsageError(str("--batch-size ", flags.batch_size, " does not divide among --ranks ", flags.ranks));
   if (flags.peers && flags.is_emulated())
-    throw UsageError("--peers compute on the processor: they have no --emulate-accelerator");
+    throw UsageError("--peers and --emulate-accelerator exclude each other: the peers compute on the CPU");
   const bool peers = peers_take_part(flags.peers);
   if (!flags.is_emulated()) prepare_matmul(flags.matmul);
   const auto scratch = make_scratch();
@@ -392,7 +391,7 @@ Json run_pipeline(PipelineFlags& flags, bool prints) {
 Command add_pipeline(CLI::App& parent) {
   return add_benchmark<PipelineFlags>(
       parent,
-      {"pipeline", "Pipelines: their schedules next to the simulation, PyTorch's, and ddp between hosts",
+      {"pipeline", "Pipeline schedules, compared with the simulation, PyTorch and ddp between hosts",
        "Examples:\n"
        "  rondo bench-dev pipeline --peers --json pipeline.json\n"
        "  rondo bench-dev pipeline --ranks 4 --emulate-accelerator 10\n"
@@ -401,20 +400,18 @@ Command add_pipeline(CLI::App& parent) {
         app.add_option("--pipeline-schedule", flags.schedules, "schedules to run")
             ->check(CLI::IsMember(pipeline::schedule_names()));
         app.add_option("--model", flags.model)->check(CLI::IsMember({"gpt-25m", "gpt-tiny"}));
-        app.add_option("--ranks", flags.ranks, "stages, or half of them; processes of one thread each")
+        app.add_option("--ranks", flags.ranks, "processes of one thread each, with one or two stages each")
             ->check(between(2, 64));
-        app.add_option("--batch-size", flags.batch_size, "samples that go through all stages")
-            ->check(positive_number());
-        app.add_option("--micro-batches", flags.micro_batches, "into which they are cut")
+        app.add_option("--batch-size", flags.batch_size, "samples per step")->check(positive_number());
+        app.add_option("--micro-batches", flags.micro_batches, "micro-batches per step")
             ->check(positive_number());
         app.add_option("--emulate-accelerator", flags.emulated_unit_ms,
-                       "in place of the model two units a rank whose forward, input gradient and weight "
-                       "gradient take so many ms each, in which the core is free")
+                       "replace the model by two units per rank that sleep this long in each pass")
             ->check(positive_number());
         add_network_flags(app, flags.network);
-        app.add_option("--matmul", flags.matmul,
-                       "rondo's matrix products: the fastest found (auto), as rondo train has them, or "
-                       "PyTorch's own (libtorch)")
+        app.add_option(
+               "--matmul", flags.matmul,
+               "kernels of rondo's matrix products: auto (the fastest) or libtorch (PyTorch's default)")
             ->check(CLI::IsMember({"libtorch", "auto"}));
         app.add_flag("--peers", flags.peers, "also run PyTorch's torch.distributed.pipelining over Gloo");
         add_turns_flags(app, flags.turns);

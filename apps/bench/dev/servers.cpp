@@ -194,13 +194,14 @@ Json run_servers(const ServersFlags& flags, bool prints) {
 Command add_servers(CLI::App& parent) {
   return add_benchmark<ServersFlags>(
       parent,
-      {"servers", "What a parameter server costs by itself, without models",
+      {"servers", "Costs of a parameter server alone, without models",
        "Examples:\n  rondo bench-dev servers"},
       [](CLI::App& app, ServersFlags& flags) {
-        add_turns_flag(app, "--runs", flags.runs, "sparse pushes");
-        app.add_option("--light-workers", flags.light_workers, "processes of the last measurement")
+        add_turns_flag(app, "--runs", flags.runs, "number of sparse pushes");
+        app.add_option("--light-workers", flags.light_workers, "worker processes of the last measurement")
             ->check(positive_number());
-        app.add_option("--seconds", flags.seconds, "of each measurement of steps")->check(positive_number());
+        app.add_option("--seconds", flags.seconds, "duration of each measurement of steps, in seconds")
+            ->check(positive_number());
       },
       run_servers);
 }

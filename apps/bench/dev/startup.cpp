@@ -119,15 +119,13 @@ Json run_startup(const StartupFlags& flags, bool prints) {
 Command add_startup(CLI::App& parent) {
   return add_benchmark<StartupFlags>(
       parent,
-      {"startup", "Time from the command to the first training step, next to torchrun",
-       "Examples:\n"
-       "  rondo bench-dev startup\n"
-       "  rondo bench-dev startup --peers --runs 9 --json startup.json\n\n"
-       "The model is a small MLP in data parallelism; the clock starts just before the launcher is started."},
+      {"startup", "Time from the command to the first training step, compared with torchrun",
+       "Examples:\n  rondo bench-dev startup\n  rondo bench-dev startup --peers --runs 9 --json "
+       "startup.json\n\nThe model is a small data-parallel MLP; the clock starts just before the launcher."},
       [](CLI::App& app, StartupFlags& flags) {
         app.add_option("--ranks", flags.ranks, "Number of ranks")->check(between(1, 64));
         add_turns_flag(app, "--runs", flags.runs, "Starts of each system, in turns");
-        app.add_flag("--peers", flags.peers, "Start the same under torchrun too");
+        app.add_flag("--peers", flags.peers, "Measure the same program under torchrun too");
         app.add_option("--worker", flags.worker_report, "Be one of the ranks")->group("");
       },
       run_startup);

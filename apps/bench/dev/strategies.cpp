@@ -152,17 +152,18 @@ Command add_strategies(CLI::App& parent) {
        "Strategies on up to 8 workers with emulated accelerators: throughput, loss against time",
        "Examples:\n  rondo bench-dev strategies --workers 1,2"},
       [](CLI::App& app, StrategiesFlags& flags) {
-        app.add_option("--seconds", flags.seconds, "of each training")->check(positive_number());
-        app.add_option("--unit-ms", flags.unit_ms,
-                       "time of forward, of input gradient and of weight gradient of a unit")
+        app.add_option("--seconds", flags.seconds, "duration of each training, in seconds")
             ->check(positive_number());
-        app.add_option("--slow-by", flags.slow_by, "times longer a unit of the slow worker takes")
+        app.add_option("--unit-ms", flags.unit_ms,
+                       "emulated time of a unit's forward, input-gradient and weight-gradient pass")
+            ->check(positive_number());
+        app.add_option("--slow-by", flags.slow_by, "slowdown factor of the slow worker")
             ->check(positive_number());
         app.add_option("--lr", flags.learning_rate,
-                       "learning rate of one worker; joint steps take it times workers")
+                       "learning rate of one worker; synchronous steps multiply it by the number of workers")
             ->check(positive_number());
         app.add_option("--workers", flags.workers,
-                       "numbers of workers, joined by commas; the first is compared with")
+                       "comma-separated numbers of workers; the first is the baseline")
             ->delimiter(',')
             ->check(positive_number());
       },

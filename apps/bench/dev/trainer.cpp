@@ -219,15 +219,16 @@ Json run_trainer_bench(const TrainerBenchFlags& flags, bool prints) {
 Command add_trainer(CLI::App& parent) {
   return add_benchmark<TrainerBenchFlags>(
       parent,
-      {"trainer", "A step of the Trainer, with and without callbacks, next to a loop by hand",
+      {"trainer", "A step of the Trainer, with and without callbacks, compared with a manual loop",
        "Examples:\n  rondo bench-dev trainer"},
       [](CLI::App& app, TrainerBenchFlags& flags) {
         app.add_option("--mlp-steps", flags.mlp_steps,
-                       "Steps of the MLP, of the Trainer and by hand in turns of ten")
+                       "Steps of the MLP; Trainer and manual loop alternate every ten steps")
             ->check(between(10, 1000000));
-        app.add_option("--gpt", flags.gpt, "The GPT")->check(CLI::IsMember({"gpt-tiny", "gpt-25m"}));
+        app.add_option("--gpt", flags.gpt, "GPT model to train")
+            ->check(CLI::IsMember({"gpt-tiny", "gpt-25m"}));
         app.add_option("--gpt-steps", flags.gpt_steps,
-                       "Steps of the GPT, of the Trainer and by hand one by one in turns")
+                       "Steps of the GPT; Trainer and manual loop alternate every step")
             ->check(between(1, 1000000));
       },
       run_trainer_bench);

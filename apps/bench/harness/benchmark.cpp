@@ -36,16 +36,17 @@ Command add_benchmark_command(CLI::App& parent, const BenchmarkText& text,
   const auto run = declare(*app);
   const auto json = std::make_shared<std::string>();
   app->add_option("--json", *json, "Write the result to FILE, or '-' for standard output");
-  return {app, [run, json] {
-            const std::string& target = *json;
-            const Json rows = run(target != "-");
-            write_json(target, rows);
-            for (const Json& row : rows) {
-              if (row.is_object() && !row.value("correct", true))
-                throw Error("some results were wrong: WRONG in the table, \"correct\": false in the JSON");
-            }
-            return 0;
-          }};
+  return {
+      app, [run, json] {
+        const std::string& target = *json;
+        const Json rows = run(target != "-");
+        write_json(target, rows);
+        for (const Json& row : rows) {
+          if (row.is_object() && !row.value("correct", true))
+            throw Error("some results are wrong: see WRONG in the table, or \"correct\": false in the JSON");
+        }
+        return 0;
+      }};
 }
 
 void add_turns_flag(CLI::App& app, const char* name, int& turns, const char* help) {

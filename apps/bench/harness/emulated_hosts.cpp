@@ -89,13 +89,13 @@ double bits_per_second(const std::string& rate) {
   char* end = nullptr;
   const double value = std::strtod(number.c_str(), &end);
   if (unit == units.end() || number.empty() || *end != '\0' || !(value > 0))
-    throw UsageError(str("--rate ", rate, " is not a rate as tc writes it: 1gbit, 100mbit"));
+    throw UsageError(str("--rate ", rate, " is not a rate in tc's notation, such as 1gbit or 100mbit"));
   return value * unit->second;
 }
 
 EmulatedHosts::EmulatedHosts(int hosts, const std::string& rate) {
   bits_per_second(rate);
-  if (hosts < 2 || hosts > 200) throw UsageError(str(hosts, " emulated hosts: from 2 to 200 can be"));
+  if (hosts < 2 || hosts > 200) throw UsageError(str(hosts, " emulated hosts: expected 2 to 200"));
   const int original = open_own_namespace();
   try {
     for (int host = 0; host < hosts; ++host) namespaces_.push_back(make_namespace());

@@ -19,9 +19,9 @@ constexpr auto kPatience = std::chrono::minutes(10);
 }  // namespace
 
 void add_network_flags(CLI::App& app, Network& network) {
-  app.add_option("--emulate-hosts", network.hosts, "spread the ranks over so many emulated hosts (as root)")
+  app.add_option("--emulate-hosts", network.hosts, "number of emulated hosts for the ranks (needs root)")
       ->check(between(1, 200));
-  app.add_option("--rate", network.rate, "rate of their links, as tc writes it");
+  app.add_option("--rate", network.rate, "link rate of the emulated hosts, such as 1gbit");
 }
 
 void check_network(Network& network, int ranks) {
@@ -33,7 +33,7 @@ void check_network(Network& network, int ranks) {
 std::function<bool()> add_turns_flags(CLI::App& app, Turns& turns, const std::string& note) {
   auto* rounds = app.add_option("--rounds", turns.rounds, "turns of every system" + note);
   auto* steps =
-      app.add_option("--steps", turns.steps, "steps in a turn; the first of several is not counted" + note);
+      app.add_option("--steps", turns.steps, "steps per turn; of several, the first is not measured" + note);
   auto* warm_up = app.add_option("--warm-up", turns.warm_up, "steps before measuring" + note);
   rounds->check(positive_number());
   steps->check(positive_number());

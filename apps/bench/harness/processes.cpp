@@ -133,12 +133,12 @@ void run_to_end(const std::vector<std::string>& command) {
 nlohmann::ordered_json spawn_for_json(int ranks,
                                       const std::function<nlohmann::ordered_json(int rank)>& body) {
   const int results = memfd_create("rondo-bench-results", 0);
-  if (results < 0) throw Error(str("cannot keep the results: ", errno_text(errno)));
+  if (results < 0) throw Error(str("cannot store the results: ", errno_text(errno)));
   spawn(
       [&](int rank) {
         const std::string text = body(rank).dump();
         if (rank == 0 && write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-          throw Error(str("cannot keep the results: ", errno_text(errno)));
+          throw Error(str("cannot store the results: ", errno_text(errno)));
       },
       ranks);
   std::string text(static_cast<std::size_t>(lseek(results, 0, SEEK_END)), '\0');
@@ -169,8 +169,8 @@ bool peers_take_part(bool wanted) {
   const std::string command = str("'", python(), "' -c 'import torch.distributed.run' >/dev/null 2>&1");
   // Safe for a shell: the command has only rondo's own path or the user's.
   if (std::system(command.c_str()) == 0) return true;
-  std::cerr << "without PyTorch: " << python()
-            << " has no PyTorch: make setup installs it into .venv, RONDO_PYTHON names another Python\n";
+  std::cerr << "skipping PyTorch: " << python()
+            << " has no PyTorch; install it with make setup, or set RONDO_PYTHON to another Python\n";
   return false;
 }
 

@@ -59,9 +59,10 @@ void check(StepOptions& options) {
   Lineup& lineup = options.lineup;
   lineup.peers = lineup.peers || !lineup.peer_strategies.empty();
   if (lineup.peers && lineup.joint_batch > 1)
-    throw UsageError("--joint-batch is for rondo alone, without --peers");
+    throw UsageError("--joint-batch and --peers exclude each other");
   if (lineup.peers && options.experts > 0)
-    throw UsageError("--experts is for rondo alone: PyTorch has no mixture of experts to stand beside it");
+    throw UsageError(
+        "--experts and --peers exclude each other: PyTorch has no mixture of experts to compare with");
   if (!lineup.bucket_bytes.empty()) parse_bytes(lineup.bucket_bytes, "--bucket-size");
   lineup.schedule.values();
   parse_mixed_precision_policy(options.mixed_precision);
@@ -69,7 +70,7 @@ void check(StepOptions& options) {
   lineup.strategies = resolve_strategies(lineup.strategies);
   for (const std::string& variant : options.variants) lineup.variants.push_back(parse_variant(variant));
   if (lineup.ablation && lineup.strategies.empty())
-    throw UsageError("--ablation needs a strategy that communicates: --strategy zero3");
+    throw UsageError("--ablation needs a strategy that communicates, such as --strategy zero3");
   check_network(options.network, options.ranks);
   lineup.peers = peers_take_part(lineup.peers);
 }
@@ -124,7 +125,7 @@ Json run_step(StepOptions& options, bool prints) {
 
 void add_step_flags(CLI::App& app, StepOptions& options) {
   Lineup& lineup = options.lineup;
-  app.add_option("--strategy", lineup.strategies, "rondo's strategies to train with, beside one_device");
+  app.add_option("--strategy", lineup.strategies, "rondo's strategies to measure, in addition to one_device");
   app.add_option("--model", options.models, "models to train")
       ->check(CLI::IsMember({"gpt-25m", "gpt-tiny", "mlp"}));
   app.add_option("--dtype", options.dtypes,
@@ -135,44 +136,44 @@ void add_step_flags(CLI::App& app, StepOptions& options) {
   app.add_option("--batch-size", options.batch_size, "samples per rank (default: 4 for a gpt, 32 for mlp)")
       ->check(positive_number())
       ->default_str("");
-  app.add_option("--experts", options.experts,
-                 "so many experts in each block of a gpt, for --strategy expert")
+  app.add_option("--experts", options.experts, "number of experts per block of a gpt, for --strategy expert")
       ->check(positive_number())
       ->default_str("");
   app.add_option("--joint-batch", lineup.joint_batch,
-                 "every rondo process computes on so many ranks' batches: with --ranks 1, what so many ranks "
-                 "see together")
+                 "number of per-rank batches that each rondo process computes on together")
       ->check(positive_number());
   app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember({"adamw", "sgd"}));
   app.add_option("--lr", options.learning_rate)->check(positive_number());
   add_engine_flag(app, lineup.backend);
   app.add_option("--bucket-size", lineup.bucket_bytes, "size of rondo's gradient buckets, such as 5MiB");
-  app.add_option("--codec", options.codec,
-                 "how ddp's gradients travel (docs/codecs.md); PyTorch too, where it has that hook");
-  app.add_option("--mixed-precision", options.mixed_precision,
-                 "policy of sharded units, as param=bfloat16,reduce=float32; FSDP2 takes the same");
-  app.add_option("--max-grad-norm", options.clip_norm, "clip gradients to this L2 norm; 0 is not at all")
+  app.add_option(
+      "--codec", options.codec,
+      "codec of ddp's gradients (docs/codecs.md); PyTorch uses the same one, where it has that hook");
+  app.add_option(
+      "--mixed-precision", options.mixed_precision,
+      "mixed-precision policy of sharded units, such as param=bfloat16,reduce=float32; also for FSDP2");
+  app.add_option("--max-grad-norm", options.clip_norm, "clip gradients to this L2 norm; 0: no clipping")
       ->check(not_negative_number());
   add_network_flags(app, options.network);
   lineup.schedule.add_to(app);
-  app.add_option("--variant", options.variants,
-                 "also a strategy with flags of its own, as \"zero3 --prefetch 4\" or \"planned --plan "
-                 "FILE\"; may be repeated");
+  app.add_option(
+      "--variant", options.variants,
+      "also measure a strategy with its own flags, such as \"zero3 --prefetch 4\"; may be repeated");
   app.add_flag("--ablation", lineup.ablation,
-               "each strategy with the scheduler's policies switched on in turn");
+               "measure each strategy with the scheduler's policies enabled one after another");
   app.add_option("--matmul", lineup.matmul,
-                 "rondo's matrix products: PyTorch's own (libtorch), or the fastest found (auto)")
+                 "kernels of rondo's matrix products: libtorch (PyTorch's default) or auto (the fastest)")
       ->check(CLI::IsMember({"libtorch", "auto"}));
   app.add_flag("--peers", lineup.peers, "also run PyTorch's counterparts over Gloo");
   app.add_option("--peer", lineup.peer_strategies,
-                 "which of PyTorch's: ddp, zero1, fsdp2 (default: the counterparts of --strategy)")
+                 "PyTorch's strategies to run: ddp, zero1, fsdp2 (default: the counterparts of --strategy)")
       ->check(CLI::IsMember({"ddp", "zero1", "fsdp2"}));
   app.add_option("--peer-setting", lineup.peer_settings,
-                 "how PyTorch is written: usual, fastest (default: both for ddp, fastest for the others)")
+                 "settings of PyTorch: usual, fastest (default: both for ddp, fastest for the others)")
       ->check(CLI::IsMember({"usual", "fastest"}));
   options.turns_given = add_turns_flags(app, options.turns, " (of an mlp 20, 100 and 100)");
   app.add_flag("--track-memory", options.track_memory,
-               "also peak_tensor_bytes: the most bytes that tensors and buffers had at a time");
+               "also report peak_tensor_bytes, the peak memory of tensors and buffers");
   app.add_flag("--losses", options.losses, "the loss of every step, warm-up included, in the JSON");
   app.add_option("--keep-weights", options.keep_weights,
                  "also write the initial weights to FILE (safetensors)");

@@ -32,15 +32,13 @@ struct ScheduleFlag {
 };
 // Indexed by ScheduleFlags::Field.
 constexpr ScheduleFlag kScheduleFlags[] = {
-    {"--comm-schedule", "comm-schedule", check_policy, "scheduler: which block is sent first"},
-    {"--block-size", "block-size", check_size, "scheduler: size of a block, such as 4MiB; 0 is whole units"},
-    {"--in-flight-bytes", "in-flight-bytes", check_size,
-     "scheduler: bytes under way at a time; 0 is unlimited"},
-    {"--prefetch", "prefetch", check_units, "scheduler: units gathered ahead; 0 is none"},
+    {"--comm-schedule", "comm-schedule", check_policy, "scheduler: order in which blocks are sent"},
+    {"--block-size", "block-size", check_size, "scheduler: size of a block, such as 4MiB; 0: whole units"},
+    {"--in-flight-bytes", "in-flight-bytes", check_size, "scheduler: maximum bytes in flight; 0: unlimited"},
+    {"--prefetch", "prefetch", check_units, "scheduler: units to gather ahead; 0: none"},
     {"--gradients-in-flight", "gradients-in-flight", check_units,
-     "scheduler: units whose gradients travel at a time; 0 is unlimited"},
-    {"--fuse-bytes", "fuse-bytes", check_size,
-     "scheduler: units together no larger travel as one; 0 is none"}};
+     "scheduler: units whose gradients are in flight; 0: unlimited"},
+    {"--fuse-bytes", "fuse-bytes", check_size, "scheduler: fuse units up to this total size; 0: none"}};
 
 }  // namespace
 
@@ -103,7 +101,7 @@ Variant parse_variant(const std::string& text) {
   }
   variant.strategy = all_strategies().resolve(variant.strategy);
   if (variant.strategy == "one_device")
-    throw UsageError(str("--variant '", text, "': one_device takes part anyway"));
+    throw UsageError(str("--variant '", text, "': one_device is always measured; leave it out"));
   if ((variant.strategy == "planned") == variant.plan.empty())
     throw UsageError(str("--variant '", text, "': planned takes --plan FILE, and other strategies do not"));
   variant.schedule.values();

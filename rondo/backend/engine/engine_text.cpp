@@ -19,7 +19,7 @@ void for_each_argument(const std::string& text, const Take& take) {
   };
   for (const char c : text) {
     depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (depth < 0) throw UsageError("a bracket is closed that was not opened");
+    if (depth < 0) throw UsageError("unexpected closing bracket");
     if (c == ',' && depth == 0) {
       end_argument();
     } else {

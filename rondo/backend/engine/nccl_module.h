@@ -15,9 +15,9 @@ inline constexpr const char* kNcclModule = "rondo_nccl.so";
 
 // Error message of a build without NCCL: the reason and the requirements.
 inline constexpr const char* kNoNccl =
-    "this build of rondo has no NCCL: it needs a libtorch with CUDA, and the headers of CUDA and NCCL "
-    "(beside what a CUDA wheel brings nvidia-cuda-crt and nvidia-cuda-cccl, or a CUDA toolkit); "
-    "RONDO_NCCL_MODULE names rondo_nccl.so where it is not beside this program or in ../lib";
+    "this build of rondo has no NCCL: it needs a libtorch with CUDA, and the headers of CUDA and NCCL (a "
+    "CUDA wheel of torch with nvidia-cuda-crt and nvidia-cuda-cccl, or a CUDA toolkit). If rondo_nccl.so is "
+    "neither beside this program nor in ../lib, set RONDO_NCCL_MODULE to its path";
 
 // Returns whether the module was found. Any thread.
 inline bool have_nccl() { return !find_module(kNcclModule).empty(); }

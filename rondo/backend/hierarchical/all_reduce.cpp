@@ -34,9 +34,9 @@ std::shared_ptr<Compression> CompressionTable::make(std::int64_t elements) {
   made->decoder = collective::make_codec(codec_);
   if (restored_.empty()) return made;
   if (restored_.front().elements != elements) {
-    log::warning("backend hierarchical: the memory of codec ", codec_, " (error feedback) is of a buffer of ",
-                 restored_.front().elements, " elements, and one of ", elements,
-                 " is reduced; what is left of it begins anew");
+    log::warning("backend hierarchical: the error feedback of codec ", codec_, " is that of a buffer of ",
+                 restored_.front().elements, " elements, but the current buffer has ", elements,
+                 "; the error feedback is reset");
     restored_.clear();
     return made;
   }

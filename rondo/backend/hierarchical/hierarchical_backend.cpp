@@ -159,10 +159,10 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
       barrier_(c10::make_intrusive<c10d::PrefixStore>("hierarchical/monitored barrier", request.store),
                request.rank, request.size, request.group_name) {
   if (deterministic_ && compression_.active()) {
-    throw UsageError(str("backend hierarchical: codec=", options.codec,
-                         " encodes the sums of hosts, which depend on the ranks there, so sums cannot be "
-                         "deterministic; leave one "
-                         "of the two out, or encode what ranks have (--codec)"));
+    throw UsageError(
+        str("backend hierarchical: codec=", options.codec,
+            " encodes the sums of hosts, which depend on the ranks there, so sums cannot be deterministic; "
+            "leave one of the two out, or encode each rank's gradients (--codec)"));
   }
   pipeline_ = Pipeline::start(make_transports(request, options), options.window,
                               [this](const std::exception_ptr& error) { return failure_.first(error); });

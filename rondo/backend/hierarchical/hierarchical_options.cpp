@@ -11,18 +11,17 @@ namespace {
 constexpr Bytes kLeastChunk = KiB(4);
 
 AllowedValues an_engine_between_hosts() {
-  return {
-      .check =
-          [](const std::string& text, const std::string& what) {
-            if (text == "native")
-              throw UsageError(str(what, " native: native reaches one host only; give gloo or mpi"));
-            if (text == "nccl") {
-              throw UsageError(str(what,
-                                   " nccl: what this engine sends between hosts is on the CPU; give gloo or "
-                                   "mpi, or --backend nccl for the tensors of cards"));
-            }
-          },
-      .type = kEngineOption};
+  return {.check =
+              [](const std::string& text, const std::string& what) {
+                if (text == "native")
+                  throw UsageError(str(what, " native: native reaches one host only; give gloo or mpi"));
+                if (text == "nccl") {
+                  throw UsageError(str(what,
+                                       " nccl: this engine sends CPU tensors between hosts; give gloo or "
+                                       "mpi, or --backend nccl for GPU tensors"));
+                }
+              },
+          .type = kEngineOption};
 }
 
 AllowedValues a_codec_between_hosts() {
@@ -55,14 +54,14 @@ Declaration HierarchicalEngineFactory::declaration() {
   table.add("intra-host-engine", &Options::inner, "Engine inside a host", one_of({"native"}));
   table.add("inter-host-engine", &Options::outer, "Engine between hosts", an_engine_between_hosts());
   table.add("inter-host-codec", &Options::codec,
-            "How float32 sums travel between hosts: none, bfloat16, float16, int8, top_k[:FRACTION]",
+            "Codec of float32 sums between hosts: none, bfloat16, float16, int8, top_k[:FRACTION]",
             a_codec_between_hosts());
   table.add("inter-host-ranks", &Options::inter_host_ranks,
-            "Ranks of a host that exchange with other hosts; 0 is as many as the smallest host has",
+            "Ranks per host that exchange with other hosts; 0: all ranks of the smallest host",
             zero_or_more());
-  table.add("inter-host-chunk", &Options::chunk_bytes, "Bytes that are reduced, sent and broadcast at a time",
-            a_chunk());
-  table.add("inter-host-window", &Options::window, "Chunks under way at a time", above_zero());
+  table.add("inter-host-chunk", &Options::chunk_bytes,
+            "Size of the chunks that are reduced, sent and broadcast", a_chunk());
+  table.add("inter-host-window", &Options::window, "Maximum number of chunks in flight", above_zero());
   // The command line sets them in brackets: `hierarchical(native, gloo, window=8)`.
   table.without_flags({"intra-host-engine", "inter-host-engine", "inter-host-codec", "inter-host-ranks",
                        "inter-host-chunk", "inter-host-window"});

@@ -247,8 +247,7 @@ void OuterLink::wait(Transfer& transfer, const Deadline& given) {
   if (aborted) throw CancelledError("the connections between hosts have been closed");
   const char* direction = transfer.receives_ ? "receive from " : "send to ";
   if (deadline.passed())
-    throw TimeoutError(str("nothing more to ", direction, name(transfer.peer_), " in time"),
-                       {transfer.peer_});
+    throw TimeoutError(str("could not ", direction, name(transfer.peer_), " in time"), {transfer.peer_});
   throw PeerLostError(str("the connection to ", name(transfer.peer_),
                           " is lost: its process or its host is gone, or it gave up (", reason, ")"),
                       {transfer.peer_});

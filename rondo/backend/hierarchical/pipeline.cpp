@@ -63,7 +63,7 @@ void Pipeline::stop() {
   // Do not wait for operations in flight: other ranks may never join them.
   if (std::unique_lock lock(mutex_); !unfinished_.empty()) {
     lock.unlock();
-    abort("the communicator was destroyed while operations were under way");
+    abort("the communicator was destroyed while operations were in flight");
   }
   for (std::thread* thread : {&first_, &second_}) {
     if (thread->get_id() == std::this_thread::get_id()) {

@@ -40,7 +40,7 @@ std::string format(const AgreedSettings& agreed) {
 }
 
 AgreedSettings parse(const std::string& text) {
-  const std::string source = "what rank 0 told of its algorithms";
+  const std::string source = "the algorithm table of rank 0";
   const auto json = parse_json_strict(text, source);
   const auto entry = [&](const char* key) -> const nlohmann::ordered_json& {
     return json_member(json, key, source);
@@ -179,10 +179,10 @@ void ScheduledCollectives::wait(std::uint64_t number, const Deadline& deadline) 
       continue;
     }
     if (deadline.passed()) {
-      give_up(std::make_exception_ptr(TimeoutError(
-          str("a collective by a schedule, number ", number, ", on rank ", rank_, " of group '",
-              engine_->options().group_name, "' had not ended when the time to wait for it was over"),
-          {})));
+      give_up(std::make_exception_ptr(
+          TimeoutError(str("scheduled collective number ", number, ", on rank ", rank_, " of group '",
+                           engine_->options().group_name, "' did not finish before its timeout"),
+                       {})));
     }
     sleep(lock, deadline.passed() ? Duration::max() : deadline.remaining());
   }

@@ -73,7 +73,7 @@ void CombinedBackend::await_card(int rank) {
     throw_if_failed();
     if (deadline.passed()) {
       throw TimeoutError(rondo::str("group '", request_.group_name, "': rank ", rank_name(request_, rank),
-                                    " has not begun its first operation with a tensor of a device within ",
+                                    " has not started its first operation on a device tensor within ",
                                     to_string(request_.timeout)),
                          {rank});
     }
@@ -101,8 +101,8 @@ void CombinedBackend::check_cards(c10::Device device, const std::vector<int>& pe
     if (next == cards_.end()) return;
     shared_card_ = str("group '", request_.group_name, "': rank ", rank_name(request_, other), " and rank ",
                        rank_name(request_, static_cast<int>(next - cards_.begin())), " both use ", card,
-                       ", and this engine takes one rank a card; start at most as many ranks on a host as it "
-                       "has cards, or use --backend native");
+                       ", but this engine supports one rank per GPU; start at most as many ranks on a host "
+                       "as it has GPUs, or use --backend native");
     throw UsageError(shared_card_);
   };
   learn(getRank());

@@ -272,12 +272,11 @@ DeviceWatch::Overdue DeviceWatch::oldest_overdue() {
     std::vector<int> peers;  // ranks of the world
     for (const int peer : each.operation->peers)
       peers.push_back(place_of(each.group->world_ranks[static_cast<std::size_t>(peer)], world_ranks_));
-    throw TimeoutError(
-        str(each.operation->name, " of group '", each.group->name, "', number ", each.operation->number,
-            ", timed out after ", to_string(Clock::now() - each.operation->started), ": rank ",
-            join(peers, ", "),
-            " has not taken its part. It is stopped, stuck, or slower than the timeout allows."),
-        peers);
+    throw TimeoutError(str(each.operation->name, " of group '", each.group->name, "', number ",
+                           each.operation->number, ", timed out after ",
+                           to_string(Clock::now() - each.operation->started), ": rank ", join(peers, ", "),
+                           " has not started it. It is stopped, stuck, or slower than the timeout allows."),
+                       peers);
   }
   return {};
 }
@@ -306,7 +305,7 @@ bool DeviceWatch::digest(std::span<const Beat> beats) {
         missing.push_back(static_cast<int>(rank));
     }
     const std::string who =
-        missing.empty() ? std::string("all ranks have started it, and it has not ended on the devices")
+        missing.empty() ? std::string("all ranks have started it, but it has not finished on the devices")
                         : str("missing: rank ", join(missing, ", "),
                               ". A missing rank is stuck, or slower than the timeout allows");
     throw TimeoutError(

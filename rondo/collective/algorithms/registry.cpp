@@ -71,7 +71,8 @@ void check_request(const Algorithm& algorithm, const ScheduleRequest& request) {
     throw UsageError(str("algorithm ", algorithm.name, " has no ", rondo::name(request.operation),
                          "; it has: ", join(names_of(algorithm.operations), ", ")));
   }
-  if (request.world < 1) throw UsageError(str("a world of ", request.world, " ranks cannot be"));
+  if (request.world < 1)
+    throw UsageError(str("a world of ", request.world, " ranks is not possible: expected at least 1"));
   for (const auto& [what, rank] : {std::pair{"rank", request.rank}, std::pair{"root", request.root}}) {
     if (rank < 0 || rank >= request.world) {
       throw UsageError(str(what, " ", rank, " is not a rank of a world of ", request.world));

@@ -132,7 +132,7 @@ Tuning read_tuning_of_this_machine() {
 }
 
 void write_tuning(const std::filesystem::path& path, const Tuning& tuning) {
-  if (path.empty()) throw Error("there is no place for measurements: set RONDO_TUNING=/path/to/file");
+  if (path.empty()) throw Error("there is no folder for measurements: set RONDO_TUNING=/path/to/file");
   std::error_code ignored;  // the write below reports the error
   std::filesystem::create_directories(path.parent_path(), ignored);
   write_output(path, format_tuning(tuning));

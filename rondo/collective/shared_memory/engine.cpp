@@ -332,7 +332,7 @@ void Engine::wait_agreed(std::uint64_t sequence, const Wait& wait) {
   while (!agreed(sequence)) {
     throw_if_broken();
     if (wait.cancel != nullptr && wait.cancel->cancelled())
-      throw CancelledError("a collective by a schedule was cancelled");
+      throw CancelledError("a scheduled collective was cancelled");
     if (deadline.passed()) {
       const std::lock_guard lock(mutex_);
       std::vector<int> missing;
@@ -500,7 +500,7 @@ void Engine::leave(const std::string& reason, Duration patience) {
           const std::string what =
               operations_.empty() ? std::string("what was sent")
                                   : describe_collective(operations_.front().operation->sequence(), missing);
-          return str(what, " under way when the rank left the group,");
+          return str(what, " in flight when the rank left the group,");
         });
     failure_ = closed;
   } catch (const std::exception&) {

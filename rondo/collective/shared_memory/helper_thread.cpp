@@ -105,7 +105,7 @@ std::unique_ptr<HelperThread> HelperThread::start(Body body) {
     id = thread.get_id();
     thread.detach();
   } catch (const std::system_error& e) {
-    log::warning("operations move on only in the calls of their ranks, for there is no thread left: ",
+    log::warning("operations progress only during calls of their ranks, because no thread could be started: ",
                  e.what());
     return nullptr;
   }

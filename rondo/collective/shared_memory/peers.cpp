@@ -205,10 +205,9 @@ void Peers::finish_rendezvous() const {
                             {r});
       }
       if (deadline.passed()) {
-        throw TimeoutError(
-            str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for ", who(r),
-                " to be through with the rendezvous of group '", options_.group_name, "'"),
-            {r});
+        throw TimeoutError(str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for ",
+                               who(r), " to finish the rendezvous of group '", options_.group_name, "'"),
+                           {r});
       }
       futex_wait(other.joined, 0, std::chrono::milliseconds(10));
     }

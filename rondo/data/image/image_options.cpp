@@ -13,21 +13,22 @@ OptionsOf<ImageOptions> declared_image_options() {
   OptionsOf<ImageOptions> table;
   table.begin_group("Data");
   table.add("image-size", &ImageOptions::size, "Height and width of a sample", within(1, 4096));
-  table.add("augment", &ImageOptions::augment, "Which part of an image a training sample is",
+  table.add("augment", &ImageOptions::augment,
+            "Augmentation: part of an image that becomes a training sample",
             one_of({"crop", "none", "random_resized_crop"}));
-  table.add("crop-scale", &ImageOptions::crop_scale, "random_resized_crop: the least part of an image's area",
-            within(0.001, 1));
+  table.add("crop-scale", &ImageOptions::crop_scale,
+            "random_resized_crop: smallest fraction of an image's area", within(0.001, 1));
   table.add("flip", &ImageOptions::flip, "Mirror half of the training samples");
   table.add("image-mean", &ImageOptions::mean, "Mean of red, green and blue, between 0 and 1", colours);
-  table.add("image-deviation", &ImageOptions::deviation, "Deviation of red, green and blue", colours);
+  table.add("image-deviation", &ImageOptions::deviation, "Standard deviation of red, green and blue",
+            colours);
   table.add("corrupt-images", &ImageOptions::corrupt,
-            "What an image that cannot be decoded is: an error, or skipped and counted",
+            "Images that cannot be decoded: raise an error, or skip and count them",
             one_of({"error", "skip"}));
   table.add("jpeg-decode", &ImageOptions::decode,
-            "scaled: decode JPEGs at a half, quarter or eighth where a sample needs no more",
-            one_of({"full", "scaled"}));
-  table.add("shuffle-window", &ImageOptions::shuffle_window, "Samples of the window that shuffles shards",
-            above_zero());
+            "scaled: decode JPEGs at 1/2, 1/4 or 1/8 size where that suffices", one_of({"full", "scaled"}));
+  table.add("shuffle-window", &ImageOptions::shuffle_window,
+            "Size of the shuffle window over shards, in samples", above_zero());
   table.without_flags({"augment", "flip", "crop-scale", "image-mean", "image-deviation", "corrupt-images",
                        "jpeg-decode", "shuffle-window"});
   return table;

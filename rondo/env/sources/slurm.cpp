@@ -58,7 +58,7 @@ std::vector<std::string> read_bracket(Reader& reader) {
     const long long low = parse_integer(first, "node list");
     long long high = low;
     if (reader.accept('-')) high = parse_integer(reader.digits(), "node list");
-    if (high < low) reader.fail(str("the range ", low, "-", high, " runs backwards"));
+    if (high < low) reader.fail(str("the range ", low, "-", high, " is descending"));
     if (numbers.size() + static_cast<std::size_t>(high - low) >= kMostHosts) reader.fail("too many hosts");
     for (long long number = low; number <= high; ++number) numbers.push_back(padded(number, first.size()));
   } while (reader.accept(','));

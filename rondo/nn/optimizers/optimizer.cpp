@@ -85,8 +85,8 @@ Groups parameter_groups(const OptimizerOptions& options, torch::nn::Module& modu
   }
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i])
-      throw UsageError(
-          str("no parameter is called '", options.undecayed[i], "', to be without weight decay"));
+      throw UsageError(str("no parameter is called '", options.undecayed[i],
+                           "', which is listed as having no weight decay"));
   }
   Groups groups;
   if (!decayed.empty() || undecayed.empty()) groups.emplace_back(std::move(decayed));

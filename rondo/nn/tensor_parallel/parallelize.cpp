@@ -198,7 +198,8 @@ class Parallelization {
   void visit(Module& module, const std::string& path, const ParallelRules::Rule* above) {
     const auto* dropout = dynamic_cast<const torch::nn::DropoutImpl*>(&module);
     if (dropout != nullptr && dropout->options.p() > 0 && has_peers(division_.group())) {
-      throw UsageError(str("'", path, "' is a torch::nn::Dropout, which draws otherwise on every rank of a ",
+      throw UsageError(str("'", path,
+                           "' is a torch::nn::Dropout, which draws different values on every rank of a ",
                            "divided model; use rondo::SampleDropout"));
     }
     const std::vector<std::string> names = module.named_children().keys();
@@ -272,7 +273,7 @@ ParallelStyle parse_parallel_style(const std::string& text, const std::string& w
     if (text == name) return style;
     known.emplace_back(name);
   }
-  throw UsageError(str(what, ": '", text, "' is no way to divide a layer; there are ", join(known, ", ")));
+  throw UsageError(str(what, ": '", text, "' is not a parallel style; expected one of ", join(known, ", ")));
 }
 
 std::int64_t Division::share(std::int64_t whole, const std::string& what, const std::string& things) const {

@@ -229,7 +229,7 @@ at::Tensor ring_attention(const at::Tensor& query, const at::Tensor& key, const 
     state->dropout = dropout.ptr();
     state->samples = SampleScope::current();
     if (!state->samples)
-      throw UsageError("dropout in attention over a divided sequence draws by sample: make a SampleScope");
+      throw UsageError("dropout in attention over a divided sequence needs a SampleScope: create one");
   }
   // Half precision has too few digits for sums over a whole sequence.
   const at::ScalarType dtype = query.scalar_type();

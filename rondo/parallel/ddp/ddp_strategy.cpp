@@ -148,7 +148,7 @@ class DdpModel final : public PreparedModel {
 
   static constexpr const char* kStepInWindow =
       "the passes since the last step have LocalBatch::synchronise = false, so this rank's gradients are not "
-      "combined with the others', and a step with them takes the ranks apart: set synchronise = true in "
+      "combined with the others', and a step would make the ranks diverge: set synchronise = true in "
       "begin_step() of the last pass before step() and clip_gradients()";
 
   const RankStep& begun_step() const {

@@ -6,13 +6,14 @@ OptionsOf<DdpOptions> bucket_table() {
   OptionsOf<DdpOptions> table;
   table.begin_group("Gradients in buckets");
   table.add("bucket-size", &DdpOptions::bucket_bytes,
-            "Gradients are reduced in buckets of this size; default 25MiB, between hosts block-size");
+            "Size of the gradient buckets; default 25MiB, between hosts block-size");
   table.add("check-parameters-every", &DdpOptions::check_parameters_every,
-            "Steps between checks that ranks agree; 0 is never", zero_or_more());
+            "Steps between checks that all ranks have equal parameters; 0: never", zero_or_more());
   table.begin_group("Parameters without a gradient");
   table.add("find-unused-parameters", &DdpOptions::find_unused_parameters, kFindUnusedHelp);
-  table.add("static-graph", &DdpOptions::static_graph,
-            "Instead, where they are the same in every step: later steps cost nothing extra");
+  table.add(
+      "static-graph", &DdpOptions::static_graph,
+      "As find-unused-parameters, if the unused parameters never change; costs nothing after the first step");
   table.without_flags({"check-parameters-every", "static-graph"});
   return table;
 }

@@ -9,10 +9,9 @@ std::vector<Declaration> ExpertStrategyFactory::declarations() {
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");
   table.add("codec", &Options::codec, kCodecHelp);
-  return {
-      {.name = "expert",
-       .summary = "experts spread over ranks, tokens travel to them; all else is on every rank, as in ddp",
-       .options = table}};
+  return {{.name = "expert",
+           .summary = "experts are divided among ranks; everything else is replicated, as in ddp",
+           .options = table}};
 }
 
 }  // namespace rondo

@@ -6,7 +6,7 @@ std::vector<Declaration> GroupedStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Groups of ranks");
   table.add("ps-groups", &Options::groups,
-            "Groups of equally many ranks, each one worker of the servers; must divide --nproc-per-node",
+            "Number of groups of ranks, each one worker of the servers; divides --nproc-per-node",
             above_zero());
   table.include(server_table());
   table.include(ddp_strategy_table());

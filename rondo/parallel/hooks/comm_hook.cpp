@@ -26,7 +26,7 @@ std::string restore_own_state(const std::vector<CommState>& of_ranks, const Grou
 
 std::string codec_restart_warning(const std::string& reason) {
   if (reason.empty()) return {};
-  return str("the codec's memory (error feedback) begins anew: its saved state ", reason);
+  return str("the codec's error feedback is reset: its saved state ", reason);
 }
 
 at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers) {

@@ -4,13 +4,12 @@ namespace rondo {
 
 std::vector<Declaration> LocalSgdStrategyFactory::declarations() {
   OptionsOf<Options> table;
-  table.begin_group("Averages of parameters");
-  table.add("sync-period", &Options::sync_period, "Steps that ranks take alone between two averages",
-            above_zero());
+  table.begin_group("Parameter averaging");
+  table.add("sync-period", &Options::sync_period, "Local steps between two averages", above_zero());
   table.add("synchronous-steps", &Options::synchronous_steps,
-            "First steps, in which gradients are averaged as under ddp", zero_or_more());
+            "First steps, which average gradients as ddp does", zero_or_more());
   table.add("outer-optimizer", &Options::outer,
-            "What is made of an average: it is taken over, or an outer optimizer goes towards it (diloco)",
+            "Use of an average: it replaces the parameters, or guides an outer optimizer (diloco)",
             one_of({"average", "diloco"}));
   const OptionNeed outer{"outer-optimizer", {"diloco"}};
   table.add("outer-lr", &Options::outer_learning_rate, "Learning rate of the outer optimizer", above_zero())
@@ -20,13 +19,13 @@ std::vector<Declaration> LocalSgdStrategyFactory::declarations() {
            within(0, 1))
       .needs = outer;
   table.add("sync-fragments", &Options::fragments,
-            "Fragments of the model that are averaged at times of their own within the period", above_zero());
-  table.add("sync-delay", &Options::sync_delay, "Steps that go on while an average travels", zero_or_more());
+            "Fragments of the model, which are averaged at different steps of the period", above_zero());
+  table.add("sync-delay", &Options::sync_delay, "Steps that overlap with the communication of an average",
+            zero_or_more());
   table.without_flags({"synchronous-steps", "outer-lr", "outer-momentum", "sync-fragments", "sync-delay"});
   return {
       {.name = "local_sgd",
-       .summary =
-           "every rank trains alone; parameters are averaged once in a period (DiLoCo: --outer-optimizer)",
+       .summary = "every rank trains alone; parameters are averaged periodically (DiLoCo: --outer-optimizer)",
        .options = table}};
 }
 

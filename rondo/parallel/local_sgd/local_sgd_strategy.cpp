@@ -167,7 +167,7 @@ CommunicationState LocalSgdModel::communication_state() const {
 }
 
 std::string LocalSgdModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
-  const std::string anew = "the average of local steps begins a period: ";
+  const std::string anew = "local_sgd starts a new averaging period: ";
   if (of_ranks.empty() || !of_ranks.front().contains(kSteps))
     return anew + "the checkpoint is of another strategy";
   const CommunicationState& first = of_ranks.front();
@@ -178,7 +178,7 @@ std::string LocalSgdModel::restore_communication(const std::vector<Communication
   restored_ = true;
   steps_ = steps.item<std::int64_t>();
   if (of_ranks.size() != static_cast<std::size_t>(group_.size())) {
-    return str("ranks begin at the mean of the replicas: those saved are of ", of_ranks.size(),
+    return str("ranks start from the mean of the replicas: those saved are of ", of_ranks.size(),
                " ranks, this run has ", group_.size());
   }
   const CommunicationState& mine = of_ranks[static_cast<std::size_t>(group_.rank())];
@@ -187,12 +187,12 @@ std::string LocalSgdModel::restore_communication(const std::vector<Communication
     const auto saved = mine.find(str("value.", i));
     if (saved == mine.end() || saved->second.sizes() != values[i].sizes() ||
         saved->second.scalar_type() != values[i].scalar_type()) {
-      return "ranks begin at the mean of the replicas: a saved one is of another model";
+      return "ranks start from the mean of the replicas: a saved one is of another model";
     }
     values[i] = saved->second.clone();
   }
   if (!average_.restore_under_way(mine))
-    return "ranks begin at the mean of the replicas: a saved average is of another model";
+    return "ranks start from the mean of the replicas: a saved average is of another model";
   own_ = std::move(values);
   return {};
 }

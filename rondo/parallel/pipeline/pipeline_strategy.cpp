@@ -116,7 +116,7 @@ PipelineTraining::PipelineTraining(Strategy& strategy, Strategy& replicas, const
   if (schedule_.micro_batches < schedule_.ranks && strategy.context().rank() == 0) {
     const pipeline::Simulation run = simulate(schedule_, pipeline::StageTimes{});
     log::warning("--micro-batches ", schedule_.micro_batches, " are fewer than the ", schedule_.ranks,
-                 " ranks of the pipeline, which stand still for ", std::lround(run.bubble() * 100),
+                 " ranks of the pipeline, which are idle for ", std::lround(run.bubble() * 100),
                  " % of each step");
   }
   module.to(device_);

@@ -14,7 +14,7 @@ OptionsOf<ReplicasOptions> replicas_table() {
   table.add("replicas", &ReplicasOptions::replicas, "Replicas of the model in each process, one thread each",
             above_zero());
   table.add("devices", &ReplicasOptions::devices,
-            "Device of each replica instead of --replicas, as cpu,cpu or cuda:0,cuda:1");
+            "Device of each replica, instead of --replicas, such as cpu,cpu or cuda:0,cuda:1");
   table.without_flags({"devices"});
   return table;
 }
@@ -33,11 +33,10 @@ std::vector<Declaration> MirroredStrategyFactory::declarations() {
   table.include(replicas_table());
   table.begin_group("Replicas in one process");
   table.add("cross-device-ops", &Options::cross_device_ops,
-            "How replicas combine gradients; nccl: by NCCL, each on a GPU of its own",
+            "How replicas combine gradients; nccl: NCCL, one GPU per replica",
             one_of({"all_reduce", "hierarchical_copy", "nccl", "one_device"}));
   table.add("mirrored-num-packs", &Options::num_packs,
-            "Packs of gradients that replicas divide among themselves; 0 is each gradient by itself",
-            zero_or_more());
+            "Number of gradient packs that replicas share; 0: each gradient separately", zero_or_more());
   table.without_flags({"mirrored-num-packs"});
   return {{.name = "mirrored",
            .summary = "one process, a thread and a copy of the variables for each replica",
@@ -48,7 +47,7 @@ std::vector<Declaration> MirroredStrategyFactory::declarations() {
 
 std::vector<Declaration> CentralStorageStrategyFactory::declarations() {
   return {{.name = "central_storage",
-           .summary = "one process, the variables once, replicas compute with them",
+           .summary = "one process, one copy of the variables that all replicas use",
            .options = replicas_table(),
            .on_several_processes = kOnSeveralProcesses,
            .replicas_per_process = replicas_asked_for}};
@@ -67,16 +66,16 @@ std::vector<Declaration> MultiWorkerMirroredStrategyFactory::declarations() {
   table.include(replicas_table());
   table.begin_group("Gradients between workers with several replicas");
   table.add("mwm-bytes-per-pack", &Options::bytes_per_pack,
-            "Gradients travel between workers in packs of this size; 0 is 25MiB");
+            "Size of the gradient packs between workers; 0: 25MiB");
   table.add("mwm-implementation", &Options::implementation,
-            "How packs are added up; auto: as the engine chooses; nccl: by NCCL, which it needs",
+            "Allreduce of packs; auto: the engine's choice; nccl: NCCL, which it requires",
             one_of({"auto", "nccl", "ring"}));
   table.add("mwm-pack-timeout", &Options::pack_timeout, "Longest wait for a pack; default: --timeout",
             duration());
   table.without_flags({"mwm-bytes-per-pack", "mwm-implementation", "mwm-pack-timeout"});
   table.include(ddp_strategy_table());
   return {{.name = "multi_worker_mirrored",
-           .summary = "several processes of several replicas each; of one replica each it is ddp",
+           .summary = "several processes with several replicas each; with one replica each, it is ddp",
            .options = table,
            .replicas_per_process = replicas_asked_for}};
 }

@@ -189,8 +189,8 @@ std::unique_ptr<Strategy> MultiWorkerMirroredStrategyFactory::make(const std::st
   WorkerExchangeOptions workers{.ring = options.implementation == "ring", .codec = options.codec};
   if (options.codec != "none") {
     if (options.implementation != "auto") {
-      throw UsageError(str("mwm-implementation ", options.implementation, " adds up values, and --codec ",
-                           options.codec, " what encodings stand for: give one of the two"));
+      throw UsageError(str("mwm-implementation ", options.implementation, " sums plain values, but --codec ",
+                           options.codec, " sums encoded ones: give one of the two"));
     }
     make_comm_hook(options.codec, context.world());  // an invalid name is an error for one process, too
   }

@@ -11,12 +11,12 @@ namespace rondo {
 
 // Help text of --find-unused-parameters, shared by all strategies with that option.
 inline constexpr const char* kFindUnusedHelp =
-    "Some parameters get no gradient in some steps; without it such a step is an error that names them";
+    "Allow parameters without a gradient; otherwise they are an error that names them";
 
 // Help text of --codec, shared by all strategies with that option.
 inline constexpr const char* kCodecHelp =
-    "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION]; under ddp and expert also "
-    "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md";
+    "Codec of gradients: none, float16, bfloat16, int8, top_k[:FRACTION]; ddp, expert: also "
+    "power_sgd[:rank=R,start=S], hooks (docs/codecs.md)";
 
 // Options of the communication between hosts, for all strategies that work by unit there.
 struct CommunicationOptions {

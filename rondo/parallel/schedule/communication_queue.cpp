@@ -232,7 +232,7 @@ void CommunicationQueue::start(const EntryPointer& entry) {
     entry->block.start = nullptr;  // the future keeps the references it needs
     entry->work = entry->future.message();
     if (leader_ && entry->future.has_round())
-      throw UsageError(str(entry->block.collective, " has several rounds, whose order no leader tells"));
+      throw UsageError(str(entry->block.collective, " has several rounds, which rank 0 cannot order"));
     if (engine_tells_ && entry->work) entry->told_ns = note_end(*entry->work);
   } catch (...) {
     failure_ = named_failure(entry->block, "could not be started");

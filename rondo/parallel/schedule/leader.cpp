@@ -50,7 +50,7 @@ void Leader::wait_for(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, 
     goes_on = goes_on && work->wait(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
   const std::lock_guard lock(mutex_);
   under_way_.clear();
-  if (!goes_on) throw CancelledError("this rank has given up the order of its blocks");
+  if (!goes_on) throw CancelledError("this rank has stopped ordering its blocks");
 }
 
 void Leader::give_up() noexcept {
@@ -104,8 +104,8 @@ std::optional<std::uint64_t> Leader::next() {
       throw;
     } catch (const std::exception&) {
       if (Clock::now() - begin < patience_) throw;
-      throw TimeoutError(str("rank 0 of group '", channel_.name(), "' has said nothing for ",
-                             to_string(patience_), ", neither what it sends next nor that it is alive"),
+      throw TimeoutError(str("rank 0 of group '", channel_.name(), "' has sent nothing for ",
+                             to_string(patience_), ", neither its next block nor a heartbeat"),
                          {0});
     }
     const auto word = message.front().item<std::int64_t>();

@@ -210,7 +210,7 @@ ServedModel::~ServedModel() {
   try {
     cluster_->leave();
   } catch (const std::exception& error) {
-    log::warning("this worker could not say goodbye to its servers: ", error.what());
+    log::warning("this worker could not sign off from its servers: ", error.what());
   }
 }
 
@@ -274,7 +274,8 @@ void ServedModel::use(torch::optim::Optimizer& optimizer) {
       const auto found = variable_of_.find(parameter.unsafeGetTensorImpl());
       if (found == variable_of_.end()) {
         throw UsageError(
-            "the optimizer has a parameter that is none of the model's; of those servers know only");
+            "the optimizer has a parameter that is not in the model; servers hold the model's parameters "
+            "only");
       }
       group_of_[found->second] = group;
     }

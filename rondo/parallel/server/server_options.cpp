@@ -9,23 +9,21 @@ OptionsOf<ServerStrategyOptions> server_table() {
   OptionsOf<Options> table;
   table.begin_group("Parameter servers");
   table.add("ps", &Options::ps, "Servers to start on this host; default 1", above_zero());
-  table.add(
-      "ps-mode", &Options::server_mode,
-      "async: each gradient is applied when it comes; sync: the mean of a step's; ssp: async, with bounded "
-      "staleness",
-      one_of({"async", "ssp", "sync"}));
+  table.add("ps-mode", &Options::server_mode,
+            "async: apply each gradient on arrival; sync: apply their mean; ssp: bounded staleness",
+            one_of({"async", "ssp", "sync"}));
   table
-      .add("ps-staleness", &Options::staleness, "Steps that the fastest worker may be ahead of the slowest",
+      .add("ps-staleness", &Options::staleness, "Maximum number of steps that the fastest worker is ahead",
            zero_or_more())
       .needs = OptionNeed{"ps-mode", {"ssp"}};
   table
       .add("ps-backup-workers", &Options::backup_workers,
-           "So many of the slowest of a step are not waited for", zero_or_more())
+           "Number of slowest workers that a step does not wait for", zero_or_more())
       .needs = OptionNeed{"ps-mode", {"sync"}};
   table.add("ps-partitioner", &Options::partitioner,
-            "Divides variables along their first dimension: none, fixed:SHARDS, min-size:BYTES[:SHARDS], "
+            "Division of variables along their first dimension: none, fixed:SHARDS, min-size:BYTES[:SHARDS], "
             "max-size:BYTES[:SHARDS]");
-  table.add("ps-placement", &Options::placement, "On which server a variable is",
+  table.add("ps-placement", &Options::placement, "Placement of variables on servers",
             one_of({"by_size", "round_robin"}));
   table.without_flags({"ps-staleness", "ps-backup-workers", "ps-partitioner", "ps-placement"});
   return table;

@@ -45,14 +45,14 @@ std::vector<std::string> offloaded(const OffloadOptions& options) {
 
 void add_offload(Table& table) {
   table.add({.name = "offload",
-             .help = "Directory for memory-mapped files in place of memory; best a fast local disk",
+             .help = "Directory of memory-mapped files that replace memory; use a fast local disk",
              .type = "DIR",
              .set = [](void* options, const std::string& text,
                        const std::string&) { Table::of(options).offload.directory = text; },
              .text = [](const void* options) { return Table::of(options).offload.directory; }});
   table
       .add({.name = "offload-what",
-            .help = "What goes there: parameters (the rank's shards), optimizer (its state)",
+            .help = "State to offload: parameters (the rank's shards), optimizer (its state)",
             .kind = OptionKind::list,
             .allowed = one_of({"parameters", "optimizer"}),
             .set =
@@ -74,10 +74,10 @@ Table sharded_table() {
   Table table;
   table.begin_group("Sharded units");
   table.add("mixed-precision", &Options::mixed_precision,
-            "Dtypes of units, as param=bfloat16,reduce=float32 (output=, cast_forward_inputs=, "
+            "Dtypes of units, such as param=bfloat16,reduce=float32 (output=, cast_forward_inputs=, "
             "keep_batchnorm_fp32=); weights and optimizer stay float32");
   table.add("reduce-every-pass", &Options::reduce_every_pass,
-            "With --gradient-accumulation-steps: add up gradients as shards, not whole");
+            "With --gradient-accumulation-steps: reduce gradients to shards in every pass");
   add_offload(table);
   table.begin_group("Parameters without a gradient");
   table.add("find-unused-parameters", &Options::find_unused_parameters, kFindUnusedHelp);
@@ -86,22 +86,21 @@ Table sharded_table() {
   table.include(communication_options());
   table.begin_group("Communication between hosts");
   table.add("gradients-in-flight", &Options::gradients_in_flight,
-            "Units whose gradients travel at a time; 0 is no limit", zero_or_more());
+            "Units whose gradients are in flight; 0: no limit", zero_or_more());
   table.begin_group("Sharded units");
   table.without_flags({"reduce-every-pass", "offload-what", "gradients-in-flight"});
   return table;
 }
 
 void add_reshard(Table& table) {
-  table.add(
-      {.name = "reshard-after-forward",
-       .help = "true, false, or among how many neighbouring ranks parameters stay sharded until backward",
-       .type = "true|false|N",
-       .set =
-           [](void* options, const std::string& text, const std::string& what) {
-             Table::of(options).reshard_ranks = parse_reshard_after_forward(text, what);
-           },
-       .text = [](const void* options) { return reshard_text(Table::of(options).reshard_ranks); }});
+  table.add({.name = "reshard-after-forward",
+             .help = "true, false, or the number of ranks that keep parameters sharded until backward",
+             .type = "true|false|N",
+             .set =
+                 [](void* options, const std::string& text, const std::string& what) {
+                   Table::of(options).reshard_ranks = parse_reshard_after_forward(text, what);
+                 },
+             .text = [](const void* options) { return reshard_text(Table::of(options).reshard_ranks); }});
 }
 
 }  // namespace
@@ -111,28 +110,29 @@ std::vector<Declaration> ShardedStrategyFactory::declarations() {
   Table zero3 = table;
   add_reshard(zero3);
   Table hsdp = zero3, planned = zero3, random = zero3;
-  hsdp.add("shard-ranks", &Options::shard_ranks, "Ranks that share a copy of the model; 0 is those of a host",
+  hsdp.add("shard-ranks", &Options::shard_ranks, "Ranks per shard group; 0: the ranks of a host",
            zero_or_more());
   planned.add("plan", &Options::plan,
-              "The file that `rondo plan` wrote; default: measure, and plan for --memory-limit",
-              path_to_read());
-  random.add("strategy-seed", &Options::strategy_seed, "Of the strategy drawn for each unit; default --seed",
-             zero_or_more());
+              "Plan file of `rondo plan`; default: measure, and plan for --memory-limit", path_to_read());
+  random.add("strategy-seed", &Options::strategy_seed,
+             "Seed of the strategy drawn for each unit; default --seed", zero_or_more());
   random.without_flags({"strategy-seed"});
   return {
       {.name = "zero1",
        .summary = "each rank keeps the optimizer's state for its shard of the parameters only",
        .options = table},
-      {.name = "zero2", .summary = "zero1, and gradients are kept for the shard only", .options = table},
+      {.name = "zero2",
+       .summary = "zero1, and each rank keeps the gradients of its shard only",
+       .options = table},
       {.name = "zero3",
        .summary = "parameters too are kept as shards, and gathered unit by unit when they are used",
        .options = zero3,
        .aliases = {"fsdp"}},
       {.name = "zero3_keep",
-       .summary = "zero3, but what was gathered for forward stays until backward",
+       .summary = "zero3, but parameters gathered for forward stay until backward",
        .options = table},
       {.name = "hsdp",
-       .summary = "zero3 among the ranks of a host, copies between hosts (or --shard-ranks)",
+       .summary = "zero3 among the ranks of a host (or --shard-ranks), replicated between hosts",
        .options = hsdp},
       {.name = "planned",
        .summary = "a strategy for each unit, from the file --plan",

@@ -29,9 +29,9 @@ void checkpoint_as_planned(const cost::StepPlan& plan, const std::vector<ModelUn
     if (unit.state != nullptr) {
       unit.state->set_checkpointed(checkpoint);
     } else if (checkpoint) {
-      throw UsageError(str(plan.source, ": '", unit.name,
-                           "' is what no unit of the model holds, and cannot be checkpointed; take "
-                           "\"checkpoint\" from it"));
+      throw UsageError(
+          str(plan.source, ": '", unit.name,
+              "' belongs to no unit of the model and cannot be checkpointed; remove its \"checkpoint\""));
     }
   }
 }
@@ -47,7 +47,7 @@ std::vector<ModelUnit> units_without(const torch::nn::Module& module,
     });
   }
   std::erase_if(units, [](const ModelUnit& unit) { return unit.parameters.empty(); });
-  if (units.empty()) throw UsageError("every parameter of the model is to be ignored: none is left to train");
+  if (units.empty()) throw UsageError("all parameters of the model are ignored: none is left to train");
   return units;
 }
 

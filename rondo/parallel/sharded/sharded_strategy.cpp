@@ -71,8 +71,8 @@ std::unique_ptr<PreparedModel> ShardedStrategy::prepare(std::shared_ptr<torch::n
 bool ShardedStrategy::set_mixed_precision(const MixedPrecisionPolicy& policy) {
   if (options_.mixed_precision != MixedPrecisionPolicy{} && options_.mixed_precision != policy) {
     throw UsageError(str("strategy ", name(), " has the mixed precision policy ",
-                         to_text(options_.mixed_precision), " and is told ", to_text(policy),
-                         "; say it in one way: a policy, or an opt level with float32 master weights"));
+                         to_text(options_.mixed_precision), " and is given ", to_text(policy),
+                         "; use one of them: a policy, or an opt level with float32 master weights"));
   }
   options_.mixed_precision = policy;
   return true;

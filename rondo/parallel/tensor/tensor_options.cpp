@@ -6,16 +6,17 @@ std::vector<Declaration> TensorStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Tensor parallelism");
   table.add("sequence-parallel", &Options::sequence_parallel,
-            "Norms, dropout and what is kept for backward are divided along the sequence, too");
+            "Also divide norms, dropout and saved activations along the sequence");
   table.add("tensor-rules", &Options::rules,
-            "Layers by patterns of their paths, as *.up=column,*.down=row; default: the model's own");
+            "Parallel styles by layer pattern, such as *.up=column,*.down=row; default: the model's own");
   table.without_flags({"sequence-parallel", "tensor-rules"});
-  return {{.name = "tensor",
-           .summary = "every layer is divided among the ranks, which compute each sample together",
-           .options = table},
-          {.name = "context",
-           .summary = "every sequence is divided among the ranks; attention passes keys and values round",
-           .options = OptionsOf<Options>()}};
+  return {
+      {.name = "tensor",
+       .summary = "every layer is divided among the ranks, which compute each sample together",
+       .options = table},
+      {.name = "context",
+       .summary = "every sequence is divided among the ranks; attention sends keys and values around a ring",
+       .options = OptionsOf<Options>()}};
 }
 
 }  // namespace rondo

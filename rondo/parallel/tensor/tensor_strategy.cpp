@@ -58,7 +58,7 @@ std::unique_ptr<Strategy> TensorStrategyFactory::make(const std::string& name, c
   const Context meshed = is_meshed ? context : context.mesh({{name, context.world_size()}});
   if (const int replicas = size_along(meshed.mesh(), "data"); replicas > 1) {
     throw UsageError(str("strategy ", name, " divides one replica, and the mesh ", to_string(meshed.mesh()),
-                         " has ", replicas, "; strategy_on_mesh() makes what trains several"));
+                         " has ", replicas, "; use strategy_on_mesh() to train several"));
   }
   return std::make_unique<TensorStrategy>(meshed, strategy_of_parts(meshed), options);
 }

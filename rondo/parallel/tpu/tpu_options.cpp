@@ -8,7 +8,7 @@ std::vector<Declaration> TpuStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Ranks as a torus");
   table.add("torus", &Options::torus,
-            "Rows and columns of ranks, as 2x4; auto: TPU_TOPOLOGY, else as square as their number allows");
+            "Rows and columns of ranks, such as 2x4; auto: TPU_TOPOLOGY, else near-square");
   table.without_flags({"torus"});
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");

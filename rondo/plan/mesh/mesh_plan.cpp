@@ -85,7 +85,8 @@ class MeshPlanner {
     std::vector<MeshCandidate> all;
     for (const Mesh& mesh : meshes) add_candidates(mesh, all);
     if (all.empty())
-      throw UsageError(str(samples(), " samples a step are not the same for every replica of any mesh of ",
+      throw UsageError(str(samples(),
+                           " samples per step do not divide evenly among the replicas of any mesh of ",
                            step_.ranks, " ranks"));
     return all;
   }
@@ -186,7 +187,7 @@ class MeshPlanner {
   void look(MeshCandidate& candidate, std::size_t left) const {
     if (!candidate.why.empty()) return;  // refused
     if (candidate.lower_bound_s >= best_s_) {
-      candidate.why = str("its bound is no less than the ", best_s_ * 1e3, " ms of the best");
+      candidate.why = str("its lower bound is not below the ", best_s_ * 1e3, " ms of the best");
       return;
     }
     if (has_ended({deadline_, options_.cancel}) && best_s_ < std::numeric_limits<double>::infinity()) {
@@ -254,7 +255,7 @@ class MeshPlanner {
       if (!candidate.fits) continue;
       const std::string idle =
           candidate.pipeline
-              ? str("a rank stands still for ", std::lround(candidate.pipeline->forecast.idle_share() * 100),
+              ? str("a rank is idle for ", std::lround(candidate.pipeline->forecast.idle_share() * 100),
                     " % of it")
               : str("it waits for ",
                     std::lround(1e2 * candidate.data->answer.result.exposed_s / candidate.step_s),

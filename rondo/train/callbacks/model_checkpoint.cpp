@@ -30,7 +30,7 @@ namespace {
 void warn(const Trainer& trainer, const char* what, const Error& error) {
   if (trainer.strategy().context().rank() != 0) return;
   log::warning(what, " of step ", trainer.position().step, " could not be written: ", error.what(),
-               "; training goes on, and the older checkpoints stand");
+               "; training continues, and older checkpoints are kept");
 }
 
 // Returns the folder and its parents that do not exist, innermost first.

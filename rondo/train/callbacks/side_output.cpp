@@ -27,7 +27,7 @@ bool SideOutput::write(const std::function<void()>& action) {
 
 bool SideOutput::report(const std::string& problem) {
   const std::lock_guard lock(mutex_);
-  if (!failing_) log::warning(problem, "; training goes on, and what cannot be written is left out");
+  if (!failing_) log::warning(problem, "; training continues without what cannot be written");
   failing_ = true;
   return false;
 }

@@ -42,7 +42,7 @@ WeightAverage::WeightAverage(Options options) : options_(std::move(options)) {
 
 void WeightAverage::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (trainer.strategy().is_served()) {
-    throw UsageError(str("averaged weights are of ranks that step together; with strategy ",
+    throw UsageError(str("averaged weights need ranks that step together; with strategy ",
                          trainer.strategy().name(), " servers hold the weights of workers that do not"));
   }
   saving_ = false;
@@ -54,7 +54,7 @@ void WeightAverage::on_train_begin(Trainer& trainer, const FitOutline& outline) 
     begin(trainer);
     if (outline.first_step > 0 && context.rank() == 0) {
       log::warning("weight_average: there is no average of the weights of step ", outline.first_step,
-                   "; a new one begins with the weights");
+                   "; a new one starts from the current weights");
     }
   } else {
     average_ = in_float32(trainer.weights_of(saved));

@@ -44,7 +44,7 @@ void MemoryCheckpoint::on_step_complete(Trainer& trainer, const StepRecord& reco
   } catch (const AgreedError& error) {
     if (trainer.strategy().context().rank() == 0)
       log::warning("the memory checkpoint of step ", record.step, " could not be started: ", error.what(),
-                   "; training goes on, and what was there before stands");
+                   "; training continues, and the previous memory checkpoint is kept");
   }
 }
 
@@ -194,7 +194,7 @@ class Finder {
       for (const auto& [name, file] : files) {
         if (!file.hosts.contains(hosts_.own())) continue;
         if (!writer->link(here / name, file.record))
-          throw DataError(str((here / name).string(), " is not as it was a moment ago"));
+          throw DataError(str((here / name).string(), " changed while it was copied"));
       }
     });
     std::string failure;
@@ -225,7 +225,7 @@ std::optional<fs::path> newest_memory_checkpoint(const Context& context, const f
   try {
     return Finder(context, root).find(newer_than);
   } catch (const AgreedError& error) {
-    if (context.rank() == 0) log::warning("cannot look for memory checkpoints: ", error.what());
+    if (context.rank() == 0) log::warning("cannot look for a memory checkpoint: ", error.what());
     return std::nullopt;
   }
 }

@@ -61,7 +61,7 @@ TEST(CommunicationQueue, WithoutALeaderEverythingStartsInItsOrder) {
 }
 
 // Attributes the memory of messages because Gloo frees its copies only after the waiting rank has continued.
-TEST(CommunicationQueue, WhatAnEngineTakesForAMessageIsMemoryOfCommunication) {
+TEST(CommunicationQueue, ChargesEngineBuffersToCommunication) {
   track_cpu_allocations();
   const auto of = [](MemoryCategory category) {
     return bytes_of(replica_memory_tracker().usage().of_unit("sent"), category);
@@ -117,7 +117,7 @@ TEST(CommunicationQueue, WhatSomebodyWaitsForGoesBeforeItsSlot) {
   EXPECT_TRUE(queue.finished(ticket));
 }
 
-TEST(CommunicationQueue, WaitingForOneBlockDoesNotWaitForAnother) {
+TEST(CommunicationQueue, WaitsForOneBlockOnly) {
   std::vector<std::string> started;
   CommunicationQueue queue(make_policy({"fifo"}), {}, nullptr);
   const auto never = c10::make_intrusive<Delivery>();
@@ -126,7 +126,7 @@ TEST(CommunicationQueue, WaitingForOneBlockDoesNotWaitForAnother) {
   never->arrive();
 }
 
-TEST(CommunicationQueue, RandomIsTheSameOrderForASeedAndAnotherForAnother) {
+TEST(CommunicationQueue, RandomOrderDependsOnTheSeed) {
   const auto order = [](std::uint64_t seed) {
     std::vector<std::string> started;
     CommunicationQueue queue(make_policy({"random", seed}), {}, nullptr);
@@ -173,7 +173,7 @@ std::vector<std::string> starts_of_rounds(const std::string& early) {
   return started;
 }
 
-TEST(CommunicationQueue, RoundsTakeTurnsInOneOrderWheneverTheirMessagesArrive) {
+TEST(CommunicationQueue, RoundsAlternateInOneOrder) {
   const std::vector<std::string> order = {"a1", "b1", "a2", "c1", "a3", "b2", "b3", "c2", "c3"};
   for (const std::string early : {"none", "a1", "a2", "b1", "c1"})
     EXPECT_EQ(starts_of_rounds(early), order) << early;
@@ -190,7 +190,7 @@ TEST(CommunicationQueue, ABlockThatCannotStartIsNamed) {
 }
 
 // All ranks start the blocks that the leader starts, and urgent blocks overtake others.
-TEST(CommunicationQueue, WithALeaderRanksStartInOneOrderAndPriorityOvertakes) {
+TEST(CommunicationQueue, LeaderFixesOneOrderWithPriorities) {
   std::mutex mutex;
   std::vector<std::vector<std::string>> orders;
   testing::run_ranks("gloo", 3, [&](const Group& group) {
@@ -219,7 +219,7 @@ TEST(CommunicationQueue, WithALeaderRanksStartInOneOrderAndPriorityOvertakes) {
 }
 
 // The leader's thread has failed or its rank has left; the other ranks see an orderly end.
-TEST(CommunicationQueue, ABlockThatTheLeaderNeverOrdersIsAnErrorThatNamesIt) {
+TEST(CommunicationQueue, NamesBlockThatTheLeaderNeverOrders) {
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     std::vector<std::string> started;
     std::optional<CommunicationQueue> queue;
@@ -246,7 +246,7 @@ TEST(CommunicationQueue, ABlockThatTheLeaderNeverOrdersIsAnErrorThatNamesIt) {
 
 // A block fills the window until both others are queued, so that the policy chooses between them. The more
 // urgent one starts first, unless it must come after the other, which must then be finished.
-TEST(CommunicationQueue, ABlockThatComesAfterAnotherWaitsForItAndElseUrgencyDecides) {
+TEST(CommunicationQueue, DependentBlocksWaitAndOthersGoByUrgency) {
   for (const bool comes_after : {true, false}) {
     testing::run_ranks("gloo", 2, [&](const Group& group) {
       std::vector<std::string> started;

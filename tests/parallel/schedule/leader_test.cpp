@@ -49,7 +49,7 @@ TEST(Leader, ASilentOneIsNamed) {
   });
 }
 
-TEST(Leader, IsNotHeldByOneThatTakesNoWord) {
+TEST(Leader, IsNotBlockedBySilentFollower) {
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     static std::promise<void> ended;
     if (group.rank() == 1) {

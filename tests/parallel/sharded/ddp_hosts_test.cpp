@@ -97,7 +97,7 @@ std::size_t ready_before_the_first_layer(const Sent& sent) {
 
 class DdpBetweenHosts : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(DdpBetweenHosts, AModelWithoutUnitsSendsABucketAsSoonAsItIsFull) {
+TEST_P(DdpBetweenHosts, SendsFullBucketsWithoutUnits) {
   DdpStrategyOptions options;
   options.bucket_bytes = KiB(16);  // holds the weights of a layer; its bias comes first
   const Sent sent = gradients_of_a_step(GetParam(), /*has_units=*/false, options);
@@ -110,7 +110,7 @@ TEST_P(DdpBetweenHosts, BucketsAreLargeWhereNobodySaysOtherwise) {
   EXPECT_EQ(gradients_of_a_step(GetParam(), /*has_units=*/false, {}).gradients.size(), 1U);
 }
 
-TEST_P(DdpBetweenHosts, UnitsTravelInBucketsOfTheSizeAskedFor) {
+TEST_P(DdpBetweenHosts, UnitsUseTheRequestedBucketSize) {
   DdpStrategyOptions options;
   options.bucket_bytes = KiB(8);  // units of 16.5 KiB are cut ...
   EXPECT_EQ(gradients_of_a_step(GetParam(), true, options).gradients.size(), 2 * kLayers);
@@ -118,7 +118,7 @@ TEST_P(DdpBetweenHosts, UnitsTravelInBucketsOfTheSizeAskedFor) {
   EXPECT_EQ(gradients_of_a_step(GetParam(), true, options).gradients.size(), kLayers / 2);
 }
 
-TEST_P(DdpBetweenHosts, ACodecHasTheBucketsAskedForDuringBackward) {
+TEST_P(DdpBetweenHosts, CodecUsesRequestedBucketsDuringBackward) {
   for (const std::string codec : {"int8", "bf16_compress"}) {
     DdpStrategyOptions options;
     options.bucket_bytes = KiB(16);
@@ -131,7 +131,7 @@ TEST_P(DdpBetweenHosts, ACodecHasTheBucketsAskedForDuringBackward) {
 }
 
 // Gradients are read after each backward pass or left to the next step, in windows or not.
-TEST_P(DdpBetweenHosts, BucketsOfAModelWithoutUnitsTrainAsOneProcess) {
+TEST_P(DdpBetweenHosts, BucketsWithoutUnitsEqualOneProcess) {
   constexpr int steps = 4;
   Tower alone(/*has_units=*/false, at::kDouble);
   const auto reference = make_adamw(*alone);
@@ -170,7 +170,7 @@ TEST_P(DdpBetweenHosts, BucketsOfAModelWithoutUnitsTrainAsOneProcess) {
 }
 
 // An unused parameter delays its bucket and later ones, and keeps no gradient.
-TEST_P(DdpBetweenHosts, ABucketWithoutAGradientIsAnErrorThatNamesItOrIsPassedBy) {
+TEST_P(DdpBetweenHosts, BucketWithoutGradientIsErrorOrSkipped) {
   for (const bool may_miss : {false, true}) {
     run_ranks(2, GetParam(),
               [&](Context& context) {
@@ -244,7 +244,7 @@ void expect_training_as_alone(const std::string& engine, int passes, const DdpSt
   }
 }
 
-TEST_P(DdpBetweenHosts, AUnitThatAStepLeavesOutKeepsTheUpdateOfTheOneBefore) {
+TEST_P(DdpBetweenHosts, UnitSkippedByAStepKeepsItsUpdate) {
   DdpStrategyOptions options;
   options.find_unused_parameters = true;
   for (const bool on_both : {true, false}) {
@@ -257,7 +257,7 @@ TEST_P(DdpBetweenHosts, AUnitThatAStepLeavesOutKeepsTheUpdateOfTheOneBefore) {
   }
 }
 
-TEST_P(DdpBetweenHosts, AUnitThatTheFirstPassOfAWindowLeavesOutIsUpdatedBeforeIt) {
+TEST_P(DdpBetweenHosts, UnitSkippedByFirstPassIsUpdatedBefore) {
   expect_training_as_alone(GetParam(), /*passes=*/2, {}, [](int, int pass) -> std::optional<std::size_t> {
     if (pass % 2 == 1) return {};
     return 3;
@@ -265,7 +265,7 @@ TEST_P(DdpBetweenHosts, AUnitThatTheFirstPassOfAWindowLeavesOutIsUpdatedBeforeIt
 }
 
 // A group of ranks that is one worker of parameter servers, without the servers.
-TEST_P(DdpBetweenHosts, AGroupHasItsGradientsWhenTheyArePushedAndTheBuffersOfOneRank) {
+TEST_P(DdpBetweenHosts, GroupPushesGradientsAndBuffersOfOneRank) {
   std::vector<at::Tensor> means(2);
   run_ranks(2, GetParam(),
             [&](Context& context) {

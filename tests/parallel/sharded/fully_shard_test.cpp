@@ -78,7 +78,7 @@ class FullyShard : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Engines, FullyShard, ::testing::ValuesIn(engines()),
                          [](const auto& engine) { return engine.param; });
 
-TEST_P(FullyShard, EqualsTheStrategyBitForBitAndOneProcess) {
+TEST_P(FullyShard, EqualsStrategyAndOneProcessBitForBit) {
   const TrainingPlan plan{.steps = 4, .clip_norm = 0.5, .gradients_are_read = true, .samples = kSamples};
   const std::vector<at::Tensor> alone = train_alone(plan);
   for (const Way& way : ways()) {

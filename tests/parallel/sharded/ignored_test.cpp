@@ -110,7 +110,7 @@ TEST(IgnoredParameters, RefuseWhatCannotBe) {
     std::vector<std::string> all;
     Layers model;
     for (const ModelTensor& parameter : tensors_of(*model).parameters) all.push_back(parameter.name);
-    expect_facts(message_of<UsageError>([&] { prepare("zero2", all); }), {"every parameter", "ignored"});
+    expect_facts(message_of<UsageError>([&] { prepare("zero2", all); }), {"all parameters", "ignored"});
     const std::string name = context.rank() == 0 ? "input.bias" : "output.bias";
     expect_facts(message_of<MismatchError>([&] { prepare("zero1", {name}); }), {"input.bias", "output.bias"});
   });

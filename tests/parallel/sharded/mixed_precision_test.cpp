@@ -47,7 +47,7 @@ std::vector<at::Tensor> train_masters_alone(const MixedPrecisionPolicy& policy, 
   return result;
 }
 
-TEST(MixedPrecision, RanksComputeWhatOneProcessDoesWithTheSameCasts) {
+TEST(MixedPrecision, RanksEqualOneProcessWithSameCasts) {
   for (const TrainingPlan& plan :
        {TrainingPlan{}, TrainingPlan{.steps = 4, .accumulate = 2, .clip_norm = 0.5}}) {
     const std::vector<at::Tensor> expected = train_masters_alone(kNarrow, plan);
@@ -68,7 +68,7 @@ TEST(MixedPrecision, RanksComputeWhatOneProcessDoesWithTheSameCasts) {
 }
 
 // Gradients of a unit are reduced in param_dtype if no reduce_dtype is given.
-TEST(MixedPrecision, EveryPartOfAPolicyMayBeLeftOut) {
+TEST(MixedPrecision, PolicyPartsAreOptional) {
   const std::vector<MixedPrecisionPolicy> policies = {
       {.param_dtype = at::kFloat, .output_dtype = at::kDouble},
       {.reduce_dtype = at::kFloat},
@@ -120,7 +120,7 @@ at::Tensor optimized_values(PreparedModel& model) {
 }
 
 // Only one rank's gradient is infinite, and only in the shard of one rank.
-TEST(MixedPrecision, AnInfiniteGradientOfOneRankIsSkippedByAll) {
+TEST(MixedPrecision, AllSkipInfiniteGradientOfOneRank) {
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [&](Context& context) {
       const auto strategy = all_strategies().make(
@@ -152,7 +152,7 @@ TEST(MixedPrecision, AnInfiniteGradientOfOneRankIsSkippedByAll) {
 }
 
 // Only one element of one gradient overflows, so that after the reduction only one rank's shard has it.
-TEST(MixedPrecision, AnOverflowInTheShardOfOneRankIsSkippedByAll) {
+TEST(MixedPrecision, AllSkipOverflowInOneShard) {
   for (const std::string backend : {"native", "gloo"}) {
     for (const std::string strategy_name : {"zero1", "zero2", "zero3"}) {
       run_ranks(2, backend, [&](Context& context) {
@@ -203,7 +203,7 @@ TEST(MixedPrecision, StrategiesWithoutUnitsRefuseAPolicy) {
     const auto strategy = all_strategies().make("zero1", context, options_with(kNarrow));
     EXPECT_NE(message_of([&] {
                 strategy->set_mixed_precision({.param_dtype = at::kHalf});
-              }).find("say it in one way"),
+              }).find("use one of them"),
               std::string::npos);
   });
 }

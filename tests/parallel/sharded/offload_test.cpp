@@ -45,7 +45,7 @@ TEST(Offload, ChangesNoBitOfTheWeights) {
   EXPECT_EQ(file_bytes_of_all_ranks(), 0U);
 }
 
-TEST(Offload, StateAndShardsAreInFilesAndNotInMemory) {
+TEST(Offload, StateAndShardsAreInFiles) {
   track_cpu_allocations();
   const TemporaryDirectory directory;
   for (const std::string backend : {"native", "gloo"}) {

@@ -46,7 +46,7 @@ OptimizerSnapshot state_of_one_process() {
   return copy_of(snapshot_optimizer("optimizer", *optimizer, named_tensors(*model)));
 }
 
-TEST(OptimizerStateDict, FullIsThatOfOneProcessUnderEveryStrategy) {
+TEST(OptimizerStateDict, FullStateEqualsOneProcess) {
   const OptimizerSnapshot alone = state_of_one_process();
   const auto expected = by_name(alone);
   ASSERT_TRUE(expected.contains("optimizer/layer0.linear.weight/exp_avg"));
@@ -71,7 +71,7 @@ TEST(OptimizerStateDict, FullIsThatOfOneProcessUnderEveryStrategy) {
   }
 }
 
-TEST(OptimizerStateDict, LoadedUnderAnotherStrategyAndNumberOfRanksTrainingGoesOn) {
+TEST(OptimizerStateDict, LoadsUnderAnotherStrategyAndWorld) {
   const std::vector<at::Tensor> expected = train_alone({.steps = 4});
   std::vector<ModelTensor> weights;
   OptimizerSnapshot state;
@@ -111,7 +111,7 @@ TEST(OptimizerStateDict, LoadedUnderAnotherStrategyAndNumberOfRanksTrainingGoesO
   }
 }
 
-TEST(OptimizerStateDict, ShardsArePartsOfTheFullStateAndComeBack) {
+TEST(OptimizerStateDict, ShardsRoundTripThroughTheFullState) {
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [&](Context& context) {
       RankTraining training(context, "zero3", state_options());
@@ -146,7 +146,7 @@ TEST(OptimizerStateDict, ShardsArePartsOfTheFullStateAndComeBack) {
   }
 }
 
-TEST(OptimizerStateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
+TEST(OptimizerStateDict, MismatchIsNamedAndChangesNothing) {
   ShardedState of_three_ranks;
   run_ranks(3, "gloo", [&](Context& context) {
     RankTraining training(context, "zero3", state_options());

@@ -203,7 +203,7 @@ TEST_P(PublicLoops, APassThatDiscardsLeavesWhatWasThere) {
 }
 
 // A pass that discards is not part of a step, even without its finish_backward().
-TEST_P(PublicLoops, APassThatDiscardsMayComeBetweenAnyTwoCalls) {
+TEST_P(PublicLoops, DiscardingPassIsAllowedBetweenCalls) {
   const auto train = [&](Context* context, bool with_ones_between, bool finishes) {
     Trained trained(context, GetParam().strategy, Net(5));
     torch::optim::SGD optimizer(trained.module().parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -258,7 +258,7 @@ std::vector<at::Tensor> train_windows(Context* context, const std::string& strat
   return trained.weights(context);
 }
 
-TEST_P(PublicLoops, GradientsThatNoStepHasUsedAddUpThroughAWindow) {
+TEST_P(PublicLoops, UnusedGradientsAddUpThroughAWindow) {
   for (const Clears clears : {Clears::nothing, Clears::before_the_window, Clears::within_the_window}) {
     const std::vector<at::Tensor> expected = train_windows(nullptr, "", {}, clears, true);
     run([&](Context& context) {
@@ -275,7 +275,7 @@ TEST_P(PublicLoops, GradientsThatNoStepHasUsedAddUpThroughAWindow) {
   }
 }
 
-TEST_P(PublicLoops, ClearingGradientsTooLateInAWindowIsNamed) {
+TEST_P(PublicLoops, NamesGradientsClearedTooLate) {
   if (is_ddp() || keeps_whole_model()) return;  // the optimizer has the gradients' own tensors
   run([&](Context& context) {
     Trained trained(&context, GetParam().strategy, Net(5));
@@ -329,7 +329,7 @@ TEST_P(PublicLoops, LbfgsDecidesByTheLossOfTheGroup) {
   });
 }
 
-TEST_P(PublicLoops, AClosureOfAnotherOptimizerGivesTheMeanLoss) {
+TEST_P(PublicLoops, ClosureOfAnotherOptimizerGivesMeanLoss) {
   const auto train = [&](Context* context, double* loss) {
     Trained trained(context, GetParam().strategy, Net(3));
     torch::optim::Adam optimizer(trained.module().parameters(), 1e-2);
@@ -399,7 +399,7 @@ TEST_P(PublicLoops, GradientsOfInputsTrainAsOneProcess) {
   }
 }
 
-TEST_P(PublicLoops, AWeightDecayByDimensionsHitsTheSameParameters) {
+TEST_P(PublicLoops, WeightDecayByDimensionsHitsSameParameters) {
   const auto train = [&](Context* context) {
     Trained trained(context, GetParam().strategy, Net(3));
     std::vector<at::Tensor> decayed, others;
@@ -448,7 +448,7 @@ TEST_P(PublicLoops, SavingShardsOfAnOptimizerIsNamed) {
 }
 
 // torch's function gets shards, so every rank has another norm.
-TEST_P(PublicLoops, ClippingByTheNormOfARanksShardsIsNamed) {
+TEST_P(PublicLoops, NamesClippingByTheNormOfShards) {
   if (keeps_whole_model()) return;
   run([&](Context& context) {
     for (const bool clips : {true, false}) {
@@ -498,7 +498,7 @@ class LaterOnRankOne final : public torch::optim::Adam {
 };
 
 // Runs on one host, where ranks write parameters that all ranks read.
-TEST_P(PublicLoops, WhatIsReadBetweenStepsIsTheSameOnAllRanks) {
+TEST_P(PublicLoops, ValuesReadBetweenStepsAgreeOnRanks) {
   if (GetParam().spans_hosts()) return;  // parameters are not whole there
   std::atomic<int> steps_of_rank_0 = 0;
   run([&](Context& context) {
@@ -533,7 +533,7 @@ TEST_P(PublicLoops, WhatIsReadBetweenStepsIsTheSameOnAllRanks) {
 }
 
 // Also covers gradients_are_read = false, with forward passes that all ranks make together.
-TEST(BetweenSteps, ForwardPassesOfUnitsWaitForWritersOnOneHost) {
+TEST(BetweenSteps, ForwardPassesWaitForWritersOnOneHost) {
   std::atomic<int> steps_of_rank_0 = 0;
   run_ranks(2, "native", [&](Context& context) {
     Trained trained(&context, "zero3", Net(3));

@@ -151,7 +151,7 @@ class ForwardBegins final : public UnitObserver {
 };
 
 // At most --prefetch gathers plus the one that is needed are in flight, and they start ahead of their use.
-TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
+TEST(Gathers, AreLimitedToTheRequestedNumber) {
   for (const int prefetch : {0, 1, 2}) {
     run_ranks(2, "gloo", [&](Context& context) {
       ShardedOptions options;
@@ -191,7 +191,7 @@ TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
   }
 }
 
-TEST(ShardedErrors, AParameterOfAUnitUsedOutsideItIsNamed) {
+TEST(ShardedErrors, NamesParameterUsedOutsideItsUnit) {
   run_ranks(2, "gloo", [](Context& context) {
     const auto strategy = all_strategies().make("zero3", context);
     Layers model;
@@ -206,7 +206,7 @@ TEST(ShardedErrors, AParameterOfAUnitUsedOutsideItIsNamed) {
   });
 }
 
-TEST(ShardedErrors, AnOptimizerThatLooksAtWholeParametersIsRefused) {
+TEST(ShardedErrors, RefusesOptimizersOfWholeParameters) {
   run_ranks(2, "native", [](Context& context) {
     const auto strategy = all_strategies().make("zero1", context);
     Layers model;

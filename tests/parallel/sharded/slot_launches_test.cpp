@@ -22,7 +22,7 @@ cost::StepPlan two_units() {
   return plan;
 }
 
-TEST(SlotLaunches, SaysWhatASlotLaunchesInTheModelsOwnOrderOfUnits) {
+TEST(SlotLaunches, ListsLaunchesInTheModelsUnitOrder) {
   const SlotLaunches launches(two_units(), {"b", "a"});  // the model names b first, the plan runs a first
   EXPECT_EQ(launches.forward_slot(0, 1), 1);
   EXPECT_EQ(launches.backward_slot(0, 0), 3);
@@ -38,7 +38,7 @@ TEST(SlotLaunches, SaysWhatASlotLaunchesInTheModelsOwnOrderOfUnits) {
   EXPECT_EQ(launches.blocks(1), 1);
 }
 
-TEST(SlotLaunches, PlacesBlocksAlsoWhenTheEngineCutsThemOtherwise) {
+TEST(SlotLaunches, PlacesBlocksThatTheEngineCutsDifferently) {
   const SlotLaunches launches(two_units(), {"a", "b"});
   const BlockOrder order = launches.order(1, JobKind::gather_forward, 0);
   EXPECT_EQ(order.of(0, 2).slot, 0);

@@ -39,7 +39,7 @@ std::string refusal_of(const std::function<void()>& action) {
 
 const std::vector<std::string> kDividing = {"zero1", "zero2", "zero3", "zero3_keep", "hsdp"};
 
-TEST(SparseGradients, ALayerThatMakesThemIsNamedBeforeTraining) {
+TEST(SparseGradients, NamesTheirLayerBeforeTraining) {
   for (const std::string& name : kDividing) {
     run_ranks(2, "native", [&](Context& context) {
       const auto strategy = all_strategies().make(name, context);

@@ -9,7 +9,7 @@
 namespace rondo::testing::state_dict_test {
 namespace {
 
-TEST(StateDict, FullIsTheModelOfOneProcessUnderEveryStrategy) {
+TEST(StateDict, FullStateEqualsOneProcess) {
   const std::vector<at::Tensor> expected = train_alone({.steps = 2});
   const std::vector<std::string> names = [] {
     std::vector<std::string> result;
@@ -86,7 +86,7 @@ TEST(StateDict, ShardsTileTheParametersAndComeBack) {
   });
 }
 
-TEST(StateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
+TEST(StateDict, MismatchIsNamedAndChangesNothing) {
   run_ranks(2, "native", [](Context& context) {
     RankTraining training(context, "zero2", state_options());
     auto wrong = copies_of(full_state_dict(*training.prepared));
@@ -158,7 +158,7 @@ TEST(Reshard, BackwardGathersAmongTheNeighbours) {
             *std::min_element(bytes[0].begin(), bytes[0].end()));
 }
 
-TEST(Reshard, AGroupThatDoesNotDivideIsAnError) {
+TEST(Reshard, IndivisibleGroupIsAnError) {
   run_ranks(4, "gloo", [](Context& context) {
     ShardedOptions resharded;
     resharded.reshard_ranks = 3;

@@ -81,7 +81,7 @@ std::vector<at::Tensor> train(Unusual& model, Context* context, const std::strin
   return result;
 }
 
-TEST(UnitLimits, TuplesNestedUnitsAndInputsWithoutGradientTrainAsOneProcess) {
+TEST(UnitLimits, TuplesAndNestedUnitsEqualOneProcess) {
   Unusual alone;
   const std::vector<at::Tensor> expected = train(alone, nullptr, "");
   for (const std::string backend : {"native", "gloo"}) {
@@ -132,7 +132,7 @@ struct BeforeImpl : torch::nn::Module {
 };
 TORCH_MODULE(Before);
 
-TEST(UnitLimits, AGradientThatComesAfterItsUnitsHaveLeftIsNamed) {
+TEST(UnitLimits, NamesGradientAfterItsUnitsReduction) {
   for (const std::string backend : {"native", "gloo"}) {
     for (const bool find_unused : {false, true}) {
       run_ranks(2, backend, [&](Context& context) {
@@ -151,7 +151,7 @@ TEST(UnitLimits, AGradientThatComesAfterItsUnitsHaveLeftIsNamed) {
   }
 }
 
-TEST(UnitLimits, AUnitLargerThanTheMemoryLimitIsNamed) {
+TEST(UnitLimits, NamesUnitLargerThanTheMemoryLimit) {
   struct LimitScope {
     explicit LimitScope(Bytes limit) { replica_memory_tracker().set_limit(limit); }
     ~LimitScope() { replica_memory_tracker().set_limit({}); }
@@ -192,7 +192,7 @@ std::vector<at::Tensor> train_plain(torch::nn::Sequential& model, const Context*
   return result;
 }
 
-TEST(UnitLimits, LayersThatARuleMakesUnitsTrainAsOneProcess) {
+TEST(UnitLimits, LayersWrappedByRuleEqualOneProcess) {
   torch::nn::Sequential alone = plain_layers();
   const auto optimizer_alone = make_adamw(*alone);
   const auto expected = train_plain(
@@ -235,7 +235,7 @@ TEST(UnitLimits, LayersThatARuleMakesUnitsTrainAsOneProcess) {
   }
 }
 
-TEST(UnitLimits, AModelWithoutUnitsIsOneUnitWithOneWarning) {
+TEST(UnitLimits, ModelWithoutUnitsIsOneUnit) {
   ::testing::internal::CaptureStderr();
   run_ranks(2, "gloo", [](Context& context) {
     const auto strategy = all_strategies().make("zero3", context);

@@ -64,7 +64,7 @@ struct Rank {
 // The middle unit's gradients have arrived on rank 0, and rank 1 has not checked. If rank 0 therefore had
 // room for the first unit, it could start that unit's gradients before the last unit's. Rank 1 launches the
 // first unit only after the last unit's gradients are complete, so both ranks would wait for each other.
-TEST(UnitReducer, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
+TEST(UnitReducer, RanksWaitForTheSameGradients) {
   std::latch both_sent(1);
   CommunicationQueue* queue_of_1 = nullptr;
   const auto body = [&](Context& context) {

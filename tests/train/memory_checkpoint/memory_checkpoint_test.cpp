@@ -98,7 +98,7 @@ void flip_a_byte(const fs::path& file) {
   stream.put(static_cast<char>(last ^ 1));
 }
 
-TEST(MemoryCheckpoint, ARestartGoesOnBitForBitUnderAnyStrategy) {
+TEST(MemoryCheckpoint, RestartIsBitEqualUnderAnyStrategy) {
   for (const char* strategy : {"one_device", "ddp", "zero1", "zero3"}) {
     const Job job{strategy,
                   strategy == std::string("one_device") ? std::vector<int>{0} : std::vector<int>{0, 0}};
@@ -114,7 +114,7 @@ TEST(MemoryCheckpoint, ARestartGoesOnBitForBitUnderAnyStrategy) {
   }
 }
 
-TEST(MemoryCheckpoint, ALostHostIsRestoredFromItsNeighboursMemory) {
+TEST(MemoryCheckpoint, LostHostRestoresFromNeighbourMemory) {
   const Job job{"zero3", {0, 0, 1, 2}};
   const std::vector<double> expected = undisturbed(job, 6, 4);
   for (int lost = 0; lost < 3; ++lost) {
@@ -140,7 +140,7 @@ TEST(MemoryCheckpoint, TwoNeighboursThatAreLostAreTooMuch) {
   EXPECT_EQ(train(job, memory, 5, 0, true).from, 0);
 }
 
-TEST(MemoryCheckpoint, TakesADamagedFileFromTheNeighbourOrIsRefused) {
+TEST(MemoryCheckpoint, DamagedFileComesFromNeighbourOrIsRefused) {
   const Job job{"zero3", {0, 1}};
   const Memory memory;
   train(job, memory, 4, 2, false);
@@ -164,7 +164,7 @@ TEST(MemoryCheckpoint, TakesADamagedFileFromTheNeighbourOrIsRefused) {
   EXPECT_FALSE(fs::exists(memory.step(0, 4)));
 }
 
-TEST(MemoryCheckpoint, OneThatIsNoNewerThanTheDiskIsNotTaken) {
+TEST(MemoryCheckpoint, IsIgnoredUnlessNewerThanTheDisk) {
   const Job job{"ddp", {0, 0}};
   const Memory memory;
   train(job, memory, 4, 2, false);
@@ -172,7 +172,7 @@ TEST(MemoryCheckpoint, OneThatIsNoNewerThanTheDiskIsNotTaken) {
   EXPECT_EQ(train(job, memory, 6, 0, true, 3).from, 4);
 }
 
-TEST(MemoryCheckpoint, OneThatCannotBeWrittenLeavesTheOneBefore) {
+TEST(MemoryCheckpoint, FailedWriteKeepsThePreviousOne) {
   const Job job{"ddp", {0, 1}};
   const Memory memory;
   train(job, memory, 2, 2, false);
@@ -187,7 +187,7 @@ TEST(MemoryCheckpoint, OneThatCannotBeWrittenLeavesTheOneBefore) {
   EXPECT_EQ(train(job, memory, 3, 0, true).from, 2);
 }
 
-TEST(MemoryCheckpointHosts, PartnersAreOnTheNextHostWhateverTheSizes) {
+TEST(MemoryCheckpointHosts, PartnersAreOnTheNextHost) {
   const std::vector<int> host_of{0, 0, 0, 1, 2, 2};
   const Memory memory;
   run_ranks(6, "native", [&](Context& context) {

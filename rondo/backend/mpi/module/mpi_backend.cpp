@@ -201,7 +201,7 @@ Collective collective_of(RequestCall& call, int rank, int ranks) {
 int count_of(std::uint64_t bytes, std::size_t width, const ElementType& type) {
   const std::uint64_t count = bytes / width * static_cast<unsigned>(type.per_element);
   if (count > std::numeric_limits<int>::max())
-    throw UsageError(str("backend mpi: ", count, " elements are more than MPI counts (2^31 - 1)"));
+    throw UsageError(str("backend mpi: ", count, " elements exceed MPI's limit of 2^31 - 1"));
   return static_cast<int>(count);
 }
 
@@ -290,8 +290,8 @@ void wait_for_members(const BackendRequest& request) {
       request.store->wait({key(rank)}, std::max(left, std::chrono::milliseconds(1)));
     } catch (const std::exception&) {
       throw TimeoutError(
-          str("backend mpi: rank ", rank, " of ", request.size, " did not come to group '",
-              request.group_name, "' within ", milliseconds(request.timeout), " ms; its own output says why"),
+          str("backend mpi: rank ", rank, " of ", request.size, " did not join group '", request.group_name,
+              "' within ", milliseconds(request.timeout), " ms; its own output says why"),
           {rank});
     }
   }
@@ -313,15 +313,15 @@ MpiBackend::MpiBackend(const BackendRequest& request) : RequestBackend(request, 
     return request.world_ranks.empty() ? rank : request.world_ranks[static_cast<std::size_t>(rank)];
   };
   if (request.size > 1 && !was_started_by_launcher_of_mpi()) {
-    throw UsageError(str("backend mpi: this is rank ", world_rank(request.rank), " of ", request.size,
-                         ", and no launcher of MPI has started it; start the ranks with mpirun, and let it "
-                         "number them"));
+    throw UsageError(
+        str("backend mpi: this is rank ", world_rank(request.rank), " of ", request.size,
+            ", but no MPI launcher started it; start the ranks with mpirun, which assigns their numbers"));
   }
   Runtime& runtime = Runtime::instance();
   if (world_rank(request.rank) != runtime.rank()) {
     throw UsageError(str("backend mpi: this is rank ", world_rank(request.rank), ", but MPI numbers it ",
                          runtime.rank(), " of ", runtime.size(),
-                         "; start the ranks with mpirun, and let it number them"));
+                         "; start the ranks with mpirun, which assigns their numbers"));
   }
   if (request.store) wait_for_members(request);
   std::vector<int> ranks;
@@ -394,7 +394,7 @@ MpiBackend::Work MpiBackend::start_send(const at::Tensor& given, int destination
 
 MpiBackend::Work MpiBackend::start_receive(const at::Tensor& given, int source, int tag) {
   if (source == shared_memory::kAnyRank)
-    throw UsageError("backend mpi: a receive names the rank that sends (recv, not recvAnysource)");
+    throw UsageError("backend mpi: recvAnysource is not supported; use recv with the sender's rank");
   check_peer(source, getSize());
   const DenseTensor tensor = dense(given, "recv", false);
   OperationMemory memory{.alive = {tensor.data}, .results = {given}};

@@ -14,8 +14,8 @@ struct CsvTarget {
   };
   static Declaration declaration() {
     OptionsOf<Options> table;
-    table.add("csv-file", &Options::file, "A row for every epoch goes to this file; default RUN/epochs.csv")
-        .type = "FILE";
+    table.add("csv-file", &Options::file, "CSV file with a row per epoch; default RUN/epochs.csv").type =
+        "FILE";
     table.without_flags({"csv-file"});
     return {"csv", "a CSV file with a row for every epoch", table};
   }

@@ -14,9 +14,7 @@ struct JsonlTarget {
   };
   static Declaration declaration() {
     OptionsOf<Options> table;
-    table
-        .add("jsonl-file", &Options::file,
-             "A JSON object for every epoch goes to this file; default RUN/epochs.jsonl")
+    table.add("jsonl-file", &Options::file, "File with a JSON object per epoch; default RUN/epochs.jsonl")
         .type = "FILE";
     table.without_flags({"jsonl-file"});
     return {"jsonl", "a file with a JSON object for every epoch", table};

@@ -14,7 +14,7 @@ struct MlflowTarget {
   };
   static Declaration declaration() {
     OptionsOf<Options> table;
-    table.add("mlflow-dir", &Options::directory, "The folder of MLflow's runs; default RUN/mlruns").type =
+    table.add("mlflow-dir", &Options::directory, "Directory of MLflow's runs; default RUN/mlruns").type =
         "DIR";
     table.without_flags({"mlflow-dir"});
     return {"mlflow", "MLflow's folders of runs", table};

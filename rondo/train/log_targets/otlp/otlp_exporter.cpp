@@ -85,11 +85,11 @@ class Requests {
         response.status == 0 ? response.error
                              : str("HTTP ", response.status, " ", printable(response.body.substr(0, 200)));
     if (!is_retryable(response.status)) {
-      warn(str(reason, "; what was sent is dropped"));
+      warn(str(reason, "; the data is dropped"));
       drop_pending();
       return;
     }
-    warn(str(reason, "; training goes on, and sending is tried again"));
+    warn(str(reason, "; training continues, and sending is retried"));
     was_asked_to_wait_ = response.retry_after > Duration::zero();
     const Duration pause = was_asked_to_wait_ ? response.retry_after : next_backoff();
     not_before_ = Clock::now() + std::min(pause, kLongestDuration);

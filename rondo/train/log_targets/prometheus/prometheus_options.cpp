@@ -19,7 +19,7 @@ void check_address(const std::string& address, const std::string& what) {
 Declaration PrometheusTarget::declaration() {
   OptionsOf<Options> table;
   table.add("prometheus-address", &Options::address,
-            "Where rank 0 serves the page; without a host 127.0.0.1, port 0 is a free one",
+            "Address of rank 0's page, [HOST:]PORT; default host 127.0.0.1, port 0: a free one",
             {.check = check_address, .type = "[HOST:]PORT"});
   table.without_flags({"prometheus-address"});
   return {"prometheus", "a page with the newest figures, for Prometheus to scrape", table};

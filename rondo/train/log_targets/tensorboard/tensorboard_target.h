@@ -15,7 +15,7 @@ struct TensorBoardTarget {
   static Declaration declaration() {
     OptionsOf<Options> table;
     table.add("tensorboard-histograms-every", &Options::histograms_every,
-              "Steps between histograms of every weight and gradient; 0 is never", zero_or_more());
+              "Steps between histograms of every weight and gradient; 0: never", zero_or_more());
     table.without_flags({"tensorboard-histograms-every"});
     return {"tensorboard", "event files for TensorBoard in the run directory", table};
   }
