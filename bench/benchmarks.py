@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from charts import bytes_text
-from harness import BIN, REPOSITORY, machine, parser_of, run, say, table, value_text
+from harness import BIN, REPOSITORY, machine, parser_of, run, say, table, value_text, wrapped
 from peers.peer_ratio import RULE, peer_ratio, ratio_text
 
 GPT = ["--model", "gpt-25m", "--dtype", "float32"]
@@ -100,6 +100,32 @@ def memory_text(row):
     return f"{row['peak_resident_bytes'] / 2**20:.0f}" if row.get("peak_resident_bytes") else ""
 
 
+def without_constants(columns, rows, constant):
+    """Returns a table in which a sentence replaces those of the columns `constant` that have one value."""
+    fixed = {name: rows[0][columns.index(name)] for name in constant
+             if name in columns and len({row[columns.index(name)] for row in rows}) == 1}
+    shown = [i for i, name in enumerate(columns) if name not in fixed]
+    sentence = ["All rows: " + ", ".join(f"{name} {value}" for name, value in fixed.items()) + ".", ""] if fixed else []
+    return sentence + table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows])
+
+
+# Headings of ratios; throughput is in tokens or samples per second.
+RATIOS = {"tokens_per_s": "throughput", "samples_per_s": "throughput", "step_ms_p50": "step time",
+          "peak_resident_bytes": "peak resident memory", "peak_rss_bytes": "peak RSS"}
+
+
+def ratio_table(rows):
+    """Returns one line for each pair of systems, with a column for each kind of ratio."""
+    headings = list(dict.fromkeys(RATIOS[row["ratio"]] for row in rows))
+    pairs = {}
+    for row in rows:
+        pairs.setdefault((row["model"], row["dtype"], row["of"], row["to"]), {})[RATIOS[row["ratio"]]] = value_text(row)
+    # The table of times above says which model and dtype.
+    return without_constants(["model", "dtype", "ratio of", "to", *headings],
+                             [[*pair, *(found.get(heading, "") for heading in headings)] for pair, found in pairs.items()],
+                             ["model", "dtype"])[-len(pairs) - 2:]
+
+
 def steps(rows):
     figures = [row for row in rows if "step_ms_p50" in row]
     heading = ["model", "dtype", "system", "strategy", "setting", "ranks", "step p50 ms", "min ms", "tokens or samples/s",
@@ -111,14 +137,12 @@ def steps(rows):
         heading.append("max(compute, line rate) ms")
         for line, row in zip(lines, figures):
             line.append(f"{row['bound_ms']:.0f}" if row.get("bound_ms") else "")
-    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], value_text(row)]
-              for row in rows if "ratio" in row]
-    return table(heading, lines) + [""] + table(["of what", "model", "dtype", "of", "to", "ratio"], ratios)
+    return without_constants(heading, lines, ["model", "dtype", "system"]) + [""] + ratio_table([row for row in rows if "ratio" in row])
 
 
 def ablation(rows):
-    wins = [f"`{row['policy']}` was faster by more than 1 % in {row['won']} of {row['tried']} comparisons." for row in rows if "won" in row]
-    return [*steps(rows), "", *wins]
+    wins = ", ".join(f"`{row['policy']}` in {row['won']} of {row['tried']}" for row in rows if "won" in row)
+    return [*steps(rows), "", *wrapped(f"Comparisons in which a policy was faster by more than 1 %: {wins}.")]
 
 
 def listed(values):
@@ -133,9 +157,9 @@ def pipelines(rows):
               f"{row.get('tokens_per_s') or row.get('samples_per_s'):.0f}", listed(row.get("idle_ms")), listed(row.get("simulated_idle_ms"))]
              for row in figures]
     ratios = [[row["ratio"].replace("_", " "), row["of"], row["to"], value_text(row)]
-              for row in rows if "ratio" in row]
-    return table(["system", "schedule", "step p50 ms", "min ms", what, "ranks idle, ms", "simulated"], lines) + [""] + table(
-        ["of what", "of", "to", "ratio"], ratios)
+              for row in rows if "ratio" in row and not row["to"].startswith("1.15 x simulated")]
+    return without_constants(["system", "schedule", "step p50 ms", "min ms", what, "ranks idle, ms", "simulated"], lines,
+                             ["system"]) + [""] + without_constants(["quantity", "of", "to", "ratio"], ratios, ["quantity"])
 
 
 # Sections of the page that appear if they were measured: group, heading, text, function of the tables.

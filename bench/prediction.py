@@ -218,13 +218,13 @@ def page(rows):
                         f"{row['machine_change']:.1%}", f"{row['step_error_at_its_speed']:+.1%}", f"{row['profile']['overhead_ms']:.0f}",
                         f"{predicted['exposed_comm_ms']:.0f}", f"{measured['exposed_comm_ms']:.0f}",
                         f"{predicted['peak_bytes'] / MIB:.1f}",
-                        f"{measured['peak_bytes'] / MIB:.1f} ({row['errors']['peak_bytes']:+.1%})", ", ".join(row["choices"])])
+                        f"{measured['peak_bytes'] / MIB:.1f} ({row['errors']['peak_bytes']:+.1%})"])
     shares = [sum(abs(row["errors"]["step_ms"]) <= most for row in rows) for most in (0.05, 0.1)]
     own = [sum(abs(row["step_error_at_its_speed"]) <= most for row in rows) for most in (0.05, 0.1)]
     lines.insert(2, f"At the machine's speed during each run: {own[0]} within 5 %, {own[1]} within 10 %.")
     lines.insert(2, f"Steps within 5 %: {shares[0]} of {len(rows)}; within 10 %: {shares[1]}.")
     return lines + table(["model", "place", "limit, MiB", "step predicted, ms", "measured", "machine's change", "error at its speed", "overhead predicted, ms",
-                          "exposed predicted, ms", "measured", "peak predicted, MiB", "measured", "choices"], details)
+                          "exposed predicted, ms", "measured", "peak predicted, MiB", "measured"], details)
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of docs/strategies.md: strategies on up to eight workers with emulated accelerators (`rondo bench-dev
+"""The tables of docs/benchmarks/strategies.md: strategies on up to eight workers with emulated accelerators (`rondo bench-dev
 strategies`); two workers or replicas that compute; the same compared with TensorFlow, alternately.
 
   bench/strategies.py [--parts emulated,computed,tensorflow] [--seconds 10] [--docs] [--json FILE]
@@ -14,7 +14,8 @@ import pathlib
 import sys
 import tempfile
 
-from harness import (BIN, REPOSITORY, TRAIN_QUIETLY, digits, finish, joint_steps_per_s, kept, parser_of, rondo, rondo_json, run, table)
+from harness import (BIN, REPOSITORY, TRAIN_QUIETLY, digits, finish, joint_steps_per_s, kept, parser_of, rondo, rondo_json, run, table,
+                     wrapped)
 
 TENSORFLOW = "2.21"
 # The flags of each strategy in rondo.
@@ -110,9 +111,9 @@ def peaks_of(directory):
 
 
 def emulated_tables(result):
-    lines = ["", f"With EMULATED accelerators: each of a worker's three units takes {result['unit_ms']:g} ms for the forward pass, the input gradient and "
-             f"the weight gradient each, in which the core is free. {result['seconds']:g} s of training each; the target is the loss that one worker "
-             "reaches in that time."]
+    lines = ["", *wrapped(f"With emulated accelerators: each of a worker's three units takes {result['unit_ms']:g} ms for the forward pass, the "
+                          f"input gradient and the weight gradient each, in which the core is free. {result['seconds']:g} s of training each; "
+                          "the target is the loss that one worker reaches in that time.")]
     titles = {"scaling": "Equal workers (emulated accelerators)",
               "slow worker": f"Four workers, one {result['slow_by']:g} times slower (emulated accelerators)"}
     alone = next(row for row in result["rows"] if row["workers"] == 1)
@@ -134,8 +135,8 @@ def page(result):
     if "side_by_side" in result:
         rows = [[f"`{row['strategy']}`", f"{row['samples_per_s']:.0f}", ", ".join(f"{peak / 2**20:.1f}" for peak in row["peaks"])]
                 for row in result["side_by_side"]]
-        lines += ["", "An MLP 784-512-512-10 with momentum that is computed on two cores, batch 32 a replica, two workers or replicas "
-                  "(`one_device`: one):", "", *table(["strategy", "samples/s", "peak of each rank or replica (of servers' workers the chief), MiB"], rows)]
+        lines += ["", *wrapped("An MLP 784-512-512-10 with momentum that is computed on two cores, batch 32 a replica, two workers or "
+                               "replicas (`one_device`: one):"), "", *table(["strategy", "samples/s", "peak of each rank or replica (of servers' workers the chief), MiB"], rows)]
     if "beside_tensorflow" in result:
         rows = []
         for row in result["beside_tensorflow"]:
@@ -143,15 +144,15 @@ def page(result):
             of_one = f"{2 * row['rondo'] / row['one_thread']:.2f}" if "one_thread" in row else ""
             rows.append([f"`{row['strategy']}`", row["model"], f"{row['rondo']:.0f}", f"{row['tensorflow']:.0f}",
                          f"{row['rondo'] / row['tensorflow']:.1f}", of_one])
-        lines += ["", f"In the same run as TensorFlow {TENSORFLOW} (its custom loop), on two cores, batch 32 a replica, two workers or replicas; "
-                  "steps of a server's workers are added up. The MLP is 784-128-64-10, the convolutional net has blocks of 16 and 32 channels, "
-                  "the embedding 40,000 x 64 (10 MB), of which a step touches 640 rows:",
+        lines += ["", *wrapped(f"In the same run as TensorFlow {TENSORFLOW} (its custom loop), on two cores, batch 32 a replica, two workers or "
+                               "replicas; steps of a server's workers are added up. The MLP is 784-128-64-10, the convolutional net has "
+                               "blocks of 16 and 32 channels, the embedding 40,000 x 64 (10 MB), of which a step touches 640 rows:"),
                   "", *table(["strategy", "model", "rondo, steps/s", "TensorFlow, steps/s", "times", "samples/s of one thread"], rows)]
     return lines
 
 
 def main():
-    parser = parser_of(__doc__, docs="strategies.md")
+    parser = parser_of(__doc__, docs="benchmarks/strategies.md")
     parser.add_argument("--seconds", type=float, default=10, help="of each training")
     parser.add_argument("--turns", type=int, default=2, help="measurements beside TensorFlow")
     parser.add_argument("--parts", default="emulated,computed,tensorflow", help="which of these to measure; others are taken from --json")
@@ -166,7 +167,7 @@ def main():
         result["side_by_side"] = side_by_side(arguments.steps)
     if "tensorflow" in parts:
         result["beside_tensorflow"] = beside_tensorflow(arguments.turns, min(5, arguments.seconds))
-    finish(arguments, result, page(result), "strategies.md", "strategies")
+    finish(arguments, result, page(result), "benchmarks/strategies.md", "strategies")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # Builds the documentation site in build/docs:  scripts/docs.sh [--without-api] | --serve
 #
 # Fails, and names the file and line, if a link is dead, a page is in no table of contents, docs/cli.md differs from the
-# programs, or a public declaration has no comment. RONDO_BIN is the folder of the built programs (build/release/bin).
+# programs, docs/README.md from docs/index.md, or a public declaration has no comment. RONDO_BIN is the folder of the built programs (build/release/bin).
 # --without-api leaves out the reference of the C++ headers, which takes most of the time and needs Doxygen.
 # --serve shows the built site in a browser of this machine.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -60,6 +60,9 @@ if [ -x "$rondo" ]; then
   "$venv/bin/python" scripts/cli_page.py "$rondo" --check || status=1
 else
   say "note: docs/cli.md was not compared with the programs, because $rondo does not exist"
+fi
+if [ -f docs/README.md ]; then
+  "$venv/bin/python" scripts/docs_index.py --check || status=1
 fi
 if [ -n "$api" ]; then
   scripts/docs_api.sh || status=1

@@ -100,6 +100,9 @@ def link_to_file(app, docname, node):
 
 def link_files(app, doctree):
     docname = app.env.docname
+    if docname == "docs/README":
+        # The list of pages for readers of the repository; the site has its tables of contents.
+        app.env.metadata[docname]["orphan"] = True
     for node in list(doctree.findall(addnodes.pending_xref)):
         target = node["reftarget"]
         if node["reftype"] == "myst" and not node.get("refdomain") and not target.startswith("#"):

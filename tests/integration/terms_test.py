@@ -1,5 +1,6 @@
 """One standard term for each concept (docs/glossary.md): replaced words do not return, and tables stay readable."""
 import re
+import subprocess
 
 import pytest
 from layers_test import tracked_files
@@ -108,9 +109,33 @@ def test_every_page_is_reached_from_the_readme(repository):
     """A page that nobody links to is not read."""
     reached = reached_pages(repository / "README.md")
     assert [str(page) for page in sorted((repository / "docs").rglob("*.md")) if page.resolve() not in reached] == []
-    index = (repository / "docs" / "README.md").read_text()
-    pages = [str(page.relative_to(repository / "docs")) for page in (repository / "docs").rglob("*.md")]
-    assert [page for page in pages if "decisions/" not in page and page not in ("README.md", "index.md") and f"]({page})" not in index] == []
+
+
+def test_the_list_of_pages_is_that_of_the_site(repository):
+    result = subprocess.run([repository / "scripts" / "docs_index.py", "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_list_of_pages_names_what_it_lacks(repository, tmp_path):
+    docs = tmp_path / "docs"
+    (docs / "first").mkdir(parents=True)
+    (docs / "index.md").write_text("# Site\n\n```{toctree}\n:caption: Start\n:glob:\n\nOverview </README>\nfirst\nguide*\n```\n")
+    for page in ("README.md", "docs/first.md", "docs/first/below.md", "docs/guide_a.md"):
+        (tmp_path / page).write_text(f"# Title of {page}\n")
+
+    def index(*flags):
+        return subprocess.run([repository / "scripts" / "docs_index.py", "--root", tmp_path, *flags], capture_output=True, text=True)
+
+    assert index().returncode == 0
+    assert (docs / "README.md").read_text().endswith(
+        "## Start\n\n- [Overview](../README.md)\n- [Title of docs/first.md](first.md)\n"
+        "  - [Title of docs/first/below.md](first/below.md)\n- [Title of docs/guide_a.md](guide_a.md)\n")
+    assert index("--check").returncode == 0
+    (docs / "lonely.md").write_text("# Lonely\n")
+    result = index("--check")
+    assert result.returncode == 1 and "docs/lonely.md: in no table of contents" in result.stderr
+    (docs / "first.md").write_text("# Another title\n")
+    assert "differs from docs/index.md" in index("--check").stderr
 
 
 def test_every_decision_is_in_their_list(repository):
