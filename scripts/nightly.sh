@@ -14,6 +14,7 @@
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
 #   docs       make docs: a dead link, a page in no table of contents or an outdated table of flags fails
+#   pages      commands of the documentation run as printed, and its C++ blocks compile
 #   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
 #   frameworks Accelerate, the HF Trainer, Lightning and DeepSpeed, installed for it, train over the plug-in
@@ -49,7 +50,7 @@ bundle() {
   LIBTORCH=$GPU_LIBTORCH make gpu-bundle && scripts/try_gpu_bundle.py --venv "$GPU_LIBTORCH"
 }
 coverage() { scripts/coverage.sh; }
-tooling() { release && "$python" -m pytest tests/integration -m tooling -n 2; }
+tooling() { release && "$python" -m pytest tests/integration --ignore tests/integration/pages_test.py -m tooling -n 2; }
 package() {
   make package
   "$python" scripts/try_packages.py
@@ -60,6 +61,7 @@ peers() {
   release && make plugin-peers TESTS="$TESTS"
 }
 docs() { release && make docs; }
+pages() { release && "$python" -m pytest tests/integration/pages_test.py -m tooling -n 2; }
 docs_api() { make docs-api; }
 readers() {
   release
@@ -109,7 +111,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy docs tooling clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers frameworks bench coverage)
+all=(tidy docs tooling clang asan tsan equality faults chaos survive mutate sim bundle package pages external peers docs_api readers frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -1,5 +1,6 @@
 """Helpers of the tests that build or install rondo again."""
 import os
+import re
 import subprocess
 
 
@@ -21,3 +22,10 @@ def cached(rondo_bin, variable):
 def without_launcher():
     launcher = ("RANK", "WORLD_SIZE", "LOCAL_", "PET_", "OMPI_", "PMI", "SLURM_", "TF_CONFIG", "JOB_COMPLETION_INDEX")
     return {name: value for name, value in os.environ.items() if not name.startswith(launcher)}
+
+
+def cached_compilation(launcher, base):
+    """Returns variables by which CMake projects below `base` use the build's compiler cache: what was compiled in one
+    folder is not compiled again in another of the same depth."""
+    return {"CMAKE_CXX_COMPILER_LAUNCHER": re.sub("CCACHE_BASEDIR=[^;]*", f"CCACHE_BASEDIR={base}", launcher),
+            "CCACHE_DIR": os.environ.get("CCACHE_DIR", os.path.expanduser("~/.cache/ccache"))}
