@@ -24,8 +24,12 @@ def without_launcher():
     return {name: value for name, value in os.environ.items() if not name.startswith(launcher)}
 
 
-def cached_compilation(launcher, base):
-    """Returns variables by which CMake projects below `base` use the build's compiler cache: what was compiled in one
-    folder is not compiled again in another of the same depth."""
+def cached_compilation(rondo_bin, installed):
+    """Returns variables by which projects of tests use the build's compiler cache, if it has one: a project that two
+    tests build, in folders of the same depth beside the installation, is compiled once."""
+    launcher = cached(rondo_bin, "RONDO_COMPILER_LAUNCHER")
+    if not launcher:
+        return {}
+    base = installed.parent.parent
     return {"CMAKE_CXX_COMPILER_LAUNCHER": re.sub("CCACHE_BASEDIR=[^;]*", f"CCACHE_BASEDIR={base}", launcher),
             "CCACHE_DIR": os.environ.get("CCACHE_DIR", os.path.expanduser("~/.cache/ccache"))}

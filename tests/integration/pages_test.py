@@ -61,23 +61,21 @@ def left_out(block):
 
 @pytest.fixture
 def reader(rondo_bin, installed, clean_environment, tmp_path):
-    """reader(blocks) returns the shell of a user in an empty folder with the files that the blocks mention."""
+    """reader(blocks) returns the shell of a user, who has rondo in ~/rondo, in an empty folder with the files that the
+    blocks read."""
 
     def make(page_blocks):
-        folder, home = tmp_path / "page", tmp_path / "home"
+        folder = tmp_path / "page"
         folder.mkdir()
-        home.mkdir()
         text = "\n".join(block.text for block in page_blocks
                          if (block.language == "sh" or block.said("file")) and not left_out(block))
         environment = clean_environment | {
-            "HOME": str(home), "PATH": f"{installed}/bin:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PREFIX": str(installed), "PYTHONPATH": str(rondo_bin.parent / "python")}
+            "HOME": str(installed.parent), "PREFIX": str(installed), "PYTHONPATH": str(rondo_bin.parent / "python"),
+            "PATH": f"{installed}/bin:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
         libtorch = cached(rondo_bin, "LIBTORCH")
         if libtorch:
             environment["LIBTORCH"] = libtorch
-        launcher = cached(rondo_bin, "RONDO_COMPILER_LAUNCHER")
-        if launcher:  # a project that two tests build is compiled once
-            environment |= cached_compilation(launcher, tmp_path.parent)
+        environment |= cached_compilation(rondo_bin, installed)
         if re.search(r"^pip install", text, re.M):
             environment |= python_environment(tmp_path / "venv", environment["PATH"], rondo_bin)
         Provider(REPOSITORY, rondo_bin.parent, installed, environment).provide(folder, text)
