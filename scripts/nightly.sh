@@ -15,6 +15,7 @@
 #   long       tests that make test leaves out since a shorter one covers most of what they do
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
 #   docs       make docs: a dead link, a page in no table of contents or an outdated table of flags fails
+#   pages      commands of the documentation run as printed, and its C++ blocks compile
 #   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
 #   frameworks Accelerate, the HF Trainer, Lightning and DeepSpeed, installed for it, train over the plug-in
@@ -51,7 +52,7 @@ bundle() {
 }
 coverage() { scripts/coverage.sh; }
 long() { release && "$python" -m pytest tests/integration -m long -n 2; }
-tooling() { release && "$python" -m pytest tests/integration -m tooling -n 2; }
+tooling() { release && "$python" -m pytest tests/integration --ignore tests/integration/pages_test.py -m tooling -n 2; }
 package() {
   make package
   "$python" scripts/try_packages.py
@@ -62,6 +63,7 @@ peers() {
   release && make plugin-peers TESTS="$TESTS"
 }
 docs() { release && make docs; }
+pages() { release && "$python" -m pytest tests/integration/pages_test.py -m tooling -n 2; }
 docs_api() { make docs-api; }
 readers() {
   release
@@ -111,7 +113,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package external peers docs_api readers frameworks bench coverage)
+all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package pages external peers docs_api readers frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -1,5 +1,6 @@
 """Helpers of the tests that build or install rondo again."""
 import os
+import re
 import subprocess
 
 
@@ -21,3 +22,14 @@ def cached(rondo_bin, variable):
 def without_launcher():
     launcher = ("RANK", "WORLD_SIZE", "LOCAL_", "PET_", "OMPI_", "PMI", "SLURM_", "TF_CONFIG", "JOB_COMPLETION_INDEX")
     return {name: value for name, value in os.environ.items() if not name.startswith(launcher)}
+
+
+def cached_compilation(rondo_bin, installed):
+    """Returns variables by which projects of tests use the build's compiler cache, if it has one: a project that two
+    tests build, in folders of the same depth beside the installation, is compiled once."""
+    launcher = cached(rondo_bin, "RONDO_COMPILER_LAUNCHER")
+    if not launcher:
+        return {}
+    base = installed.parent.parent
+    return {"CMAKE_CXX_COMPILER_LAUNCHER": re.sub("CCACHE_BASEDIR=[^;]*", f"CCACHE_BASEDIR={base}", launcher),
+            "CCACHE_DIR": os.environ.get("CCACHE_DIR", os.path.expanduser("~/.cache/ccache"))}

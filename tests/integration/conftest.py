@@ -38,8 +38,8 @@ def rondo_bin():
 
 @pytest.fixture(scope="session")
 def installed(rondo_bin, tmp_path_factory):
-    """Installs the build under test once for all tests."""
-    prefix = tmp_path_factory.mktemp("installed")
+    """Installs the build under test once for all tests, in a folder that can be a user's home."""
+    prefix = tmp_path_factory.mktemp("home") / "rondo"
     must("cmake", "--install", rondo_bin.parent, "--prefix", prefix)
     return prefix
 

@@ -37,20 +37,24 @@ class Host:
 
 
 @contextlib.contextmanager
-def linked_hosts(rate="1gbit"):
-    """Yields two hosts joined by a link of `rate` in each direction; skips with the reason if that is impossible."""
+def linked_hosts(rate="1gbit", network="10.77.0", interface=None):
+    """Yields two hosts joined by a link of `rate` in each direction; skips with the reason if that is impossible.
+    `interface` is the name of both ends; by default each has its own."""
     reason = why_no_namespaces()
     if reason:
         print(reason)
         pytest.skip(reason)
     tag = uuid.uuid4().hex[:6]
-    hosts = [Host(f"rondo-{tag}-{i}", f"r{tag}{i}", f"10.77.0.{i + 1}") for i in range(2)]
+    hosts = [Host(f"rondo-{tag}-{i}", f"r{tag}{i}", f"{network}.{i + 1}") for i in range(2)]
     try:
         for host in hosts:
             ip("netns", "add", host.name)
         ip("link", "add", hosts[0].interface, "type", "veth", "peer", "name", hosts[1].interface)
         for host in hosts:
             ip("link", "set", host.interface, "netns", host.name)
+            if interface:
+                ip("-n", host.name, "link", "set", host.interface, "name", interface)
+                host.interface = interface
             ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", host.interface)
             ip("-n", host.name, "link", "set", host.interface, "up")
             ip("-n", host.name, "link", "set", "lo", "up")

@@ -3,7 +3,7 @@ import json
 import os
 
 import pytest
-from building import cached, must, without_launcher
+from building import cached, cached_compilation, must, without_launcher
 
 
 @pytest.fixture
@@ -15,23 +15,25 @@ def new(installed, tmp_path, run, clean_environment, rondo_bin):
 
 
 @pytest.mark.xdist_group("external")  # one compilation at a time
-def test_a_new_project_trains_in_two_commands(new, run, installed, tmp_path):
-    result = new("my_model")
+def test_a_new_project_trains_in_two_commands(new, run, installed, rondo_bin, tmp_path):
+    environment = without_launcher() | cached_compilation(rondo_bin, installed)
+    project = tmp_path / "projects" / "my_model"
+    project.parent.mkdir()
+    result = new(project)
     assert result.returncode == 0, result.stderr
-    assert sorted(path.name for path in (tmp_path / "my_model").iterdir()) == [
+    assert sorted(path.name for path in project.iterdir()) == [
         ".gitignore", "CMakeLists.txt", "Makefile", "README.md", "model.cpp", "net.h", "train.cpp"]
-    must("make", "-C", tmp_path / "my_model", env=without_launcher(), timeout=600)
-    out = must("make", "-C", tmp_path / "my_model", "train", env=without_launcher(), timeout=300)
+    must("make", "-C", project, env=environment, timeout=600)
+    out = must("make", "-C", project, "train", env=environment, timeout=300)
     line = next(line for line in out.splitlines() if "validation loss" in line)
     assert float(line.split("validation loss ")[1].split(",")[0]) < 1
-    assert list((tmp_path / "my_model" / "checkpoints").iterdir())
+    assert list((project / "checkpoints").iterdir())
     # The same model as a module in rondo's own programs.
     for _ in range(2):  # repeatable
-        must("make", "-C", tmp_path / "my_model", "train-module", env=without_launcher(), timeout=300)
-    trained = sorted((tmp_path / "my_model" / "runs").iterdir())
+        must("make", "-C", project, "train-module", env=environment, timeout=300)
+    trained = sorted((project / "runs").iterdir())
     assert len(trained) == 2
-    judged = run(installed / "bin" / "rondo", "evaluate", trained[-1], "--json", "-", env=without_launcher(),
-                 cwd=tmp_path / "my_model")
+    judged = run(installed / "bin" / "rondo", "evaluate", trained[-1], "--json", "-", env=environment, cwd=project)
     assert judged.returncode == 0, judged.stderr
     assert json.loads(judged.stdout)["figures"]["accuracy"] > 0.8
 
