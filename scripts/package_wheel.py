@@ -66,6 +66,8 @@ def fill(build, folder):
     for file in sorted(built.glob("*.py")):
         shutil.copy(file, folder / "rondo_torch")
     copy_stripped(modules[0], folder / "rondo_torch" / modules[0].name)
+    needs = f'"""Requirements of this package."""\n\nGLIBC = {needed_glibc(folder)}\n'
+    (folder / "rondo" / "needs.py").write_text(needs)
     return modules[0]
 
 

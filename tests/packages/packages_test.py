@@ -105,18 +105,32 @@ def test_the_wheel_needs_of_the_system_what_its_name_says(tmp_path):
 
 
 def test_no_file_names_the_folder_of_the_build():
-    """Programs and texts work anywhere; what is compiled names libtorch's headers, unless RONDO_MAP_PATHS is set."""
-    content = PACKAGES / "wheel" / "rondo"
+    """Neither the sources' nor that of libtorch."""
+    content = PACKAGES / "wheel"
     if not content.is_dir():
         pytest.skip(f"no {content}: make package makes it")
-    named = [path for path in content.rglob("*") if path.is_file() and path.suffix in (".cmake", ".py", ".sh", ".json")
-             and str(REPOSITORY).encode() in path.read_bytes()]
+    folders = {str(REPOSITORY).encode(), str((ENVIRONMENT / "torch").resolve().parent).encode()}
+    named = [path for path in content.rglob("*") if path.is_file() and any(folder in path.read_bytes() for folder in folders)]
     assert named == []
 
 
-def test_packing_again_gives_the_same_bytes(tmp_path):
+def test_packing_again_in_another_setting_gives_the_same_bytes(tmp_path):
     made = [only(pattern) for pattern in ("*.whl", "*.tar.gz", "*.deb")]
-    must(sys.executable, REPOSITORY / "scripts" / "package.py", "--output", tmp_path)
+    must(sys.executable, REPOSITORY / "scripts" / "package.py", "--output", tmp_path, umask=0o077, env=os.environ | {"TZ": "Asia/Tokyo", "LC_ALL": "C"})
     for package in made:
         again = tmp_path / package.name
         assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(package.read_bytes()).digest(), package.name
+
+
+def test_a_layer_compiles_to_the_same_bytes_in_another_folder(tmp_path):
+    """scripts/reproduce.py compares whole packages."""
+    build = pathlib.Path(os.environ.get("RONDO_PACKAGE_BUILD", REPOSITORY / "build" / "portable"))
+    copy = tmp_path / "another folder"
+    must("git", "clone", "--quiet", REPOSITORY, copy)
+    (copy / ".venv").symlink_to(REPOSITORY / ".venv")
+    must("cmake", "--preset", "portable", f"-DLIBTORCH={ENVIRONMENT}", cwd=copy)
+    must("ninja", "-C", copy / "build" / "portable", "rondo_memory", env=os.environ | {"CCACHE_DISABLE": "1"})
+    objects = [folder / "librondo_memory.a" for folder in (build, copy / "build" / "portable")]
+    for number, archive in enumerate(objects):
+        must("strip", "--strip-unneeded", "-o", tmp_path / f"{number}.a", archive)
+    assert (tmp_path / "0.a").read_bytes() == (tmp_path / "1.a").read_bytes()
