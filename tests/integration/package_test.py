@@ -148,8 +148,10 @@ def test_pip_refuses_the_wheel_beside_another_torch(wheel, tmp_path):
     packages, = tmp_path.glob("lib/python3*/site-packages")
     (packages / "torch-2.10.1.dist-info").mkdir()
     (packages / "torch-2.10.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.10.1\n")
+    # Without this machine's settings of pip: other places may have the torch that is wanted.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {"PIP_CONFIG_FILE": os.devnull}
     refused = subprocess.run([sys.executable, "-m", "pip", "--python", tmp_path / "bin" / "python3", "install", "--no-index", wheel],
-                             env=os.environ | {"PIP_CONFIG_FILE": os.devnull}, capture_output=True, text=True, check=False)
+                             env=environment, capture_output=True, text=True, check=False)
     minor = wheel.name.split("-")[1].partition("+torch")[2]
     assert refused.returncode == 1 and f"No matching distribution found for torch=={minor}.*" in refused.stderr, refused.stderr
 
