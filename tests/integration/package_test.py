@@ -186,3 +186,13 @@ def test_programs_of_two_installations_are_not_mixed(bare):
                            capture_output=True, text=True)
     assert mixed.returncode == 1 and "rondo 9.9.9 for libtorch 2.9.0" in mixed.stderr and "two installations" in mixed.stderr, mixed.stderr
     assert bare.run("rondo", "plan", "--help").returncode == 0
+
+
+@pytest.mark.xdist_group("package")
+def test_a_program_names_a_library_of_another_build(wheel, bare, tmp_path):
+    """LD_LIBRARY_PATH comes before the folder of the package, so it may name the library of a build from the sources."""
+    version = wheel.name.split("-")[1].partition("+")[0]
+    library = bare.packages / "rondo" / "lib" / "rondo" / "librondo_core.so"
+    (tmp_path / library.name).write_bytes(library.read_bytes().replace(f"\0{version}\0".encode(), b"\0%s\0" % b"9.9.9".ljust(len(version), b"9")))
+    mixed = bare.run("rondo", "plan", "--help", LD_LIBRARY_PATH=str(tmp_path))
+    assert mixed.returncode == 1 and f"is of rondo {version}" in mixed.stderr and "library that it has loaded is of rondo 9.9.9" in mixed.stderr, mixed

@@ -75,6 +75,20 @@ def test_a_new_project_of_the_archive_builds_and_trains(unpacked, tmp_path):
     must("make", "-C", tmp_path / "mine", "train-module", env=environment)
 
 
+def test_a_processor_without_avx_trains(unpacked, tmp_path):
+    """Ranks of a training are started in an emulator, as that processor."""
+    emulator = shutil.which("qemu-x86_64")
+    if not emulator:
+        reason = "no qemu-x86_64 (Debian's package qemu-user), which emulates such a processor"
+        print(reason)
+        pytest.skip(reason)
+    worker = unpacked / "bin" / "rondo-train-worker"
+    real = worker.rename(worker.with_name("worker"))
+    worker.write_text(f'#!/bin/sh\nexec {emulator} -cpu Nehalem {real} "$@"\n')
+    worker.chmod(0o755)
+    train(unpacked / "bin" / "rondo", tmp_path, clean(LIBTORCH=str(ENVIRONMENT / "torch")))
+
+
 def test_the_debian_package_trains_and_lintian_finds_no_error(tmp_path):
     package = only("*.deb")
     assert package.stat().st_size <= LARGEST_BYTES
