@@ -122,10 +122,8 @@ docs-api: ## the reference of the public headers, in build/docs-api; fails when 
 	@scripts/docs_api.sh
 
 .PHONY: package
-package: setup ## wheel, tar archive and Debian package in build/package, tested in clean environments; KINDS="wheel tar deb"
-	@scripts/configure.sh release
-	@.venv/bin/python scripts/package.py $(KINDS)
-	@.venv/bin/python -m pytest tests/packages/packages_test.py
+package: setup ## wheel, tar archive and Debian package in build/package, tested in clean environments; KINDS="wheel tar deb" TORCH=2.15.0
+	@TORCH="$(TORCH)" scripts/package.sh $(KINDS)
 
 .PHONY: docs docs-serve
 docs: ## the documentation site, in build/docs; fails at a dead link or a page in no table of contents

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Configures a preset if it is not configured, or if LIBTORCH, CC, CXX or the presence of MPI changed:
-# scripts/configure.sh PRESET
+# scripts/configure.sh PRESET [FOLDER]     FOLDER: build/PRESET by default
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 preset=$1
-build=$root/build/$preset
+build=${2:-$root/build/$preset}
 # Requires MPI's headers: openmpi-bin alone only has the compiler wrapper.
 mpi=$(mpicc -E -include mpi.h -x c /dev/null >/dev/null 2>&1 && command -v mpicc || true)
 settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-} MPI=$mpi"
@@ -16,5 +16,5 @@ cd "$root"
 # Another compiler needs an empty cache.
 [ -f "$build/configured-with" ] && rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
 # shellcheck disable=SC2086  # CMAKE_ARGS is a list of words
-cmake --preset "$preset" -DLIBTORCH="${LIBTORCH:-}" ${CMAKE_ARGS:-}
+cmake --preset "$preset" -B "$build" -DLIBTORCH="${LIBTORCH:-}" ${CMAKE_ARGS:-}
 printf '%s\n' "$settings" >"$build/configured-with"

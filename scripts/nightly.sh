@@ -8,7 +8,9 @@
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
-#   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13 (root)
+#   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13, refused by 11 (root)
+#   reproduce  packages compiled in two folders have the same bytes
+#   torches    packages for the newest torch that PyPI serves, tested as those for .venv's; TORCHES="2.11.0 2.14.1" for others
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -56,6 +58,13 @@ tooling() { release && "$python" -m pytest tests/integration --ignore tests/inte
 package() {
   make package
   "$python" scripts/try_packages.py
+}
+reproduce() { scripts/reproduce.py; }
+torches() {
+  local version
+  for version in ${TORCHES:-$("$python" -m pip index versions torch 2>/dev/null | sed -n 's/^torch (\(.*\))$/\1/p')}; do
+    make package KINDS=wheel TORCH="$version"
+  done
 }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {
@@ -113,7 +122,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package pages external peers docs_api readers frameworks bench coverage)
+all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package reproduce torches pages external peers docs_api readers frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes packages of a build in build/package, without compiling anything:  scripts/package.py [--build FOLDER] [wheel] [tar] [deb]"""
+"""Makes packages of a configured build in build/package, and what they need of it:  scripts/package.py [--build FOLDER] [wheel] [tar] [deb]"""
 import argparse
 import pathlib
 
@@ -15,7 +15,7 @@ MAKERS = {"wheel": make_wheel, "tar": make_tar, "deb": make_deb}
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(MAKERS)} (default: all)")
-    parser.add_argument("--build", type=pathlib.Path, default=default_build(), help="build folder (default: build/release)")
+    parser.add_argument("--build", type=pathlib.Path, default=default_build(), help="build folder (default: build/portable)")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build" / "package", help="default: build/package")
     given = parser.parse_args()
     unknown = [kind for kind in given.kinds if kind not in MAKERS]

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 
-from package_archive import files_below, source_date
+from package_archive import files_below, is_program, source_date
 from package_libraries import ROOT, debian_package_of, run
 from package_stage import make_stage, versions
 from package_wheel import needed_glibc
@@ -96,8 +96,8 @@ def make_deb(build, output):
     write(folder / "DEBIAN" / "control", control)
     write(folder / "DEBIAN" / "md5sums", sums)
     for path in [folder, *folder.rglob("*")]:
-        if path.is_dir():
-            path.chmod(0o755)
+        # make_stage() has set those of programs.
+        path.chmod(0o755 if path.is_dir() or is_program(path) else 0o644)
     package = output / f"rondo_{version}_amd64.deb"
     run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", folder, package, capture_output=True,
         env=dict(os.environ, SOURCE_DATE_EPOCH=str(source_date())))

@@ -90,4 +90,4 @@ def make_stage(build, folder, steady_libraries=True):
 
 
 def default_build():
-    return pathlib.Path(os.environ.get("RONDO_PACKAGE_BUILD", ROOT / "build" / "release")).resolve()
+    return pathlib.Path(os.environ.get("RONDO_PACKAGE_BUILD", ROOT / "build" / "portable")).resolve()

@@ -66,6 +66,8 @@ def fill(build, folder):
     for file in sorted(built.glob("*.py")):
         shutil.copy(file, folder / "rondo_torch")
     copy_stripped(modules[0], folder / "rondo_torch" / modules[0].name)
+    needs = f'"""Requirements of this package."""\n\nGLIBC = {needed_glibc(folder)}\n'
+    (folder / "rondo" / "needs.py").write_text(needs)
     return modules[0]
 
 
@@ -114,7 +116,8 @@ def make_wheel(build, output):
         shutil.copy(ROOT / name, information / "licenses")
     scripts = folder / f"rondo-{version}.data" / "scripts"
     scripts.mkdir(parents=True)
-    (scripts / "rondo").write_text((ROOT / "python" / "rondo" / "start.sh.in").read_text().replace("@PYTHON@", python))
+    start = (ROOT / "python" / "rondo" / "start.sh.in").read_text()
+    (scripts / "rondo").write_text(start.replace("@PYTHON@", python).replace("@GLIBC@", f"{major}.{glibc_minor}"))
     (scripts / "rondo").chmod(0o755)
     wheel = output / f"rondo-{version}-{tag}-{tag}-{platform}.whl"
     write_zip(folder, wheel, f"{information.name}/RECORD")

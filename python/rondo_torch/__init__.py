@@ -30,7 +30,15 @@ if _minor(torch.__version__) != _minor(TORCH_VERSION):
     raise ImportError(
         f"rondo_torch was built with torch {TORCH_VERSION}, but the torch of this Python is {torch.__version__}: {_GET}")
 
-from rondo_torch.backend import create_backend, make_default  # noqa: E402  (only after the check above)
+try:
+    import rondo_torch.native  # noqa: E402, F401  (only after the check above)
+except ImportError as error:
+    if "version `GLIBC" not in str(error):
+        raise
+    raise ImportError("this rondo_torch needs a newer system, as Debian 12 and Ubuntu 22.04 are; build it from the sources here: "
+                      f"pip install --no-build-isolation ./python. {error}") from None
+
+from rondo_torch.backend import create_backend, make_default  # noqa: E402
 from rondo_torch.native import (  # noqa: E402
     CommunicationError, MismatchError, PeerLostError, TimeoutError, UsageError, empty_registered, is_registered,
     registers_allocations)

@@ -1,7 +1,8 @@
-"""The wheel, made of the build under test without compiling, in an empty environment beside .venv's torch: programs, rondo_torch and
+"""The wheel, made of the build under test without compiling it again, in an empty environment beside .venv's torch: programs, rondo_torch and
 find_package work at once; what does not fit is named. The other packages and clean systems are in tests/packages (make nightly)."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -36,6 +37,10 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def wheel(repository, rondo_bin, tmp_path_factory):
+    """The wheel in $RONDO_PACKAGES (scripts/package.sh), else one that is made of the build under test."""
+    if "RONDO_PACKAGES" in os.environ:
+        made, = pathlib.Path(os.environ["RONDO_PACKAGES"]).glob("*.whl")
+        return made
     output = tmp_path_factory.mktemp("packages")
     must(sys.executable, repository / "scripts" / "package.py", "wheel", "--build", rondo_bin.parent, "--output", output)
     path, = output.glob("*.whl")
@@ -138,8 +143,56 @@ def test_an_environment_without_torch_or_with_another_one(bare, torch_packages, 
 
 
 @pytest.mark.xdist_group("package")
-def test_programs_of_two_installations_are_not_mixed(rondo_bin, bare):
-    mixed = subprocess.run([rondo_bin / "rondo-plan", "--help"], env=os.environ | {"RONDO_STARTED_BY": "rondo 9.9.9 for libtorch 2.9.0"},
+def test_pip_refuses_the_wheel_beside_another_torch(wheel, tmp_path):
+    must(sys.executable, "-m", "venv", "--without-pip", tmp_path)
+    packages, = tmp_path.glob("lib/python3*/site-packages")
+    (packages / "torch-2.10.1.dist-info").mkdir()
+    (packages / "torch-2.10.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.10.1\n")
+    # Without this machine's settings of pip: other places may have the torch that is wanted.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {"PIP_CONFIG_FILE": os.devnull}
+    refused = subprocess.run([sys.executable, "-m", "pip", "--python", tmp_path / "bin" / "python3", "install", "--no-index", wheel],
+                             env=environment, capture_output=True, text=True, check=False)
+    minor = wheel.name.split("-")[1].partition("+torch")[2]
+    assert refused.returncode == 1 and f"No matching distribution found for torch=={minor}.*" in refused.stderr, refused.stderr
+
+
+def as_for_a_later_glibc(file):
+    """Changes a program or library so that this system's glibc is too old for it."""
+    file.write_bytes(file.read_bytes().replace(b"\0GLIBC_2.34\0", b"\0GLIBC_9.34\0"))
+
+
+@pytest.mark.xdist_group("package")
+def test_an_older_system_is_named_instead_of_a_symbol(environment, tmp_path):
+    for package in ("rondo", "rondo_torch"):
+        (tmp_path / package).mkdir()
+        for file in [*(environment.packages / package).glob("*.py"), *(environment.packages / package).glob("*.so")]:
+            shutil.copy(file, tmp_path / package)
+    (tmp_path / "rondo" / "bin").mkdir()
+    program = tmp_path / "rondo" / "bin" / "rondo"
+    shutil.copy(environment.packages / "rondo" / "bin" / "rondo", program)
+    for file in (program, *(tmp_path / "rondo_torch").glob("*.so")):
+        as_for_a_later_glibc(file)
+    (tmp_path / "rondo" / "needs.py").write_text("GLIBC = (9, 34)\n")
+    started = environment.run("python3", "-m", "rondo", "--version", PYTHONPATH=str(tmp_path))
+    assert started.returncode == 1 and started.stderr.startswith("rondo: this rondo needs glibc 9.34 or newer"), started
+    assert os.confstr("CS_GNU_LIBC_VERSION") in started.stderr and started.stderr.count("\n") == 1, started.stderr
+    imported = environment.run("python3", "-c", "import rondo_torch", PYTHONPATH=str(tmp_path))
+    assert "ImportError: this rondo_torch needs a newer system" in imported.stderr.splitlines()[-1], imported.stderr
+
+
+@pytest.mark.xdist_group("package")
+def test_programs_of_two_installations_are_not_mixed(bare):
+    mixed = subprocess.run([bare.packages / "rondo" / "bin" / "rondo-plan", "--help"], env=os.environ | {"RONDO_STARTED_BY": "rondo 9.9.9 for libtorch 2.9.0"},
                            capture_output=True, text=True)
     assert mixed.returncode == 1 and "rondo 9.9.9 for libtorch 2.9.0" in mixed.stderr and "two installations" in mixed.stderr, mixed.stderr
     assert bare.run("rondo", "plan", "--help").returncode == 0
+
+
+@pytest.mark.xdist_group("package")
+def test_a_program_names_a_library_of_another_build(wheel, bare, tmp_path):
+    """LD_LIBRARY_PATH comes before the folder of the package, so it may name the library of a build from the sources."""
+    version = wheel.name.split("-")[1].partition("+")[0]
+    library = bare.packages / "rondo" / "lib" / "rondo" / "librondo_core.so"
+    (tmp_path / library.name).write_bytes(library.read_bytes().replace(f"\0{version}\0".encode(), b"\0%s\0" % b"9.9.9".ljust(len(version), b"9")))
+    mixed = bare.run("rondo", "plan", "--help", LD_LIBRARY_PATH=str(tmp_path))
+    assert mixed.returncode == 1 and f"is of rondo {version}" in mixed.stderr and "library that it has loaded is of rondo 9.9.9" in mixed.stderr, mixed
