@@ -45,7 +45,7 @@ def render(declared):
     for title, key in TOPICS:
         rows = [[", ".join(f"`{name}`" for name in [entry["name"], *entry["aliases"]]), cell(entry["summary"])]
                 for entry in declared[key]]
-        parts.append(table([title, "What it is"], rows))
+        parts.append(table([title, "Description"], rows))
     return "\n".join(parts)
 
 

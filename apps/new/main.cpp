@@ -75,9 +75,8 @@ int make_project(const std::string& path) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "A folder NAME with a project that trains a model of its own: net.h, train.cpp, model.cpp, "
-      "CMakeLists.txt, Makefile.\n"
-      "Example: rondo new my_model && make -C my_model train",
+      "Creates a folder NAME with a project that trains its own model: net.h, train.cpp, model.cpp, "
+      "CMakeLists.txt, Makefile.\nExample: rondo new my_model && make -C my_model train",
       "rondo new");
   std::string name;
   app.add_option("NAME", name, "Name of the folder to create")->required();

@@ -80,7 +80,7 @@ void check_plan_is_for_job(const TrainFlags& flags, const cost::StepPlan& plan, 
   }
   if (flags.checkpoint_activations != "none") {
     throw UsageError(str("--activation-checkpointing ", flags.checkpoint_activations, ": ", source,
-                         " says which units are checkpointed; leave the flag out"));
+                         " defines which units are checkpointed; leave the flag out"));
   }
   if (flags.profile.empty()) return;
   const std::string hash = cost::profile_hash(cost::read_profile(flags.profile));
@@ -273,7 +273,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
     if (flags.checkpoint_activations != "none")
       throw UsageError(str("--activation-checkpointing ", flags.checkpoint_activations, ": with --strategy ",
                            flags.strategy,
-                           " the plan says which units are checkpointed; leave the flag out"));
+                           " the plan defines which units are checkpointed; leave the flag out"));
   });
   run_agreed(context, [&] {
     const OptionTable cuts = PipelineStrategyFactory::declarations().front().options;

@@ -151,7 +151,7 @@ void RunDirectoryWriter::look_after_directory(const Context& context) {
   } catch (const UsageError&) {
     throw;  // another training has taken the name
   } catch (const Error& error) {
-    if (is_news) log::warning("the run directory cannot be made again yet: ", error.what());
+    if (is_news) log::warning("cannot recreate the run directory yet: ", error.what());
   }
 }
 

@@ -282,7 +282,7 @@ auto noted_joining(const env::Identity& identity, bool by_environment, Join join
     const auto notice = by_environment ? launchers_notice(identity) : std::nullopt;
     if (!notice) throw;
     relay_end_notice(identity, *notice);
-    throw JobOverError(str(lost.what(), " Its launcher says: ", *notice), lost.ranks());
+    throw JobOverError(str(lost.what(), " Its launcher reports: ", *notice), lost.ranks());
   }
 }
 

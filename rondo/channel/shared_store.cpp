@@ -206,7 +206,7 @@ std::string SharedStore::get(std::string_view key, const Wait& wait) {
     if (wait.cancel != nullptr && wait.cancel->cancelled()) {
       throw CancelledError(str("waiting for key '", key, "' was cancelled"));
     }
-    if (wait.deadline.passed()) throw TimeoutError(str("nobody set the key '", key, "' in time"), {});
+    if (wait.deadline.passed()) throw TimeoutError(str("no process set the key '", key, "' in time"), {});
     futex_wait(impl_->header().version, version,
                std::min<Duration>(cancel_check_interval, wait.deadline.remaining()));
   }

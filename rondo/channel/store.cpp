@@ -24,7 +24,7 @@ std::string MemoryStore::get(std::string_view key, const Wait& wait) {
       throw CancelledError(str("waiting for key '", key, "' was cancelled"));
     }
     if (wait.deadline.passed()) {
-      throw TimeoutError(str("nobody set the key '", key, "' in time"), {});
+      throw TimeoutError(str("no process set the key '", key, "' in time"), {});
     }
     const TimePoint until = Clock::now() + cancel_check_interval;
     changed_.wait_until(lock, std::min(until, wait.deadline.at()));

@@ -323,7 +323,7 @@ OpenedData open_tokens(const std::string& path, const DataOptions& options, cons
   WindowForm form{.kind = "tokens", .source = path, .context = options.context};
   if (own.boundaries == "masked") {
     if (!known.end_of_document) {
-      throw UsageError(str("document boundaries masked: nothing says which token of '", path,
+      throw UsageError(str("document boundaries masked: it is unknown which token of '", path,
                            "' ends a document; set TokenOptions::end_of_document (eos-token-id)"));
     }
     form.end_of_document = known.end_of_document;

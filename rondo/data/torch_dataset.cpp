@@ -10,8 +10,8 @@ namespace rondo::torch_dataset_detail {
 std::int64_t size_of(std::optional<std::size_t> size) {
   if (!size)
     throw UsageError(
-        "from_torch: the data set does not know its size (size() is empty), so its samples cannot be divided "
-        "over ranks; give one that does, or read it in a loop of your own");
+        "from_torch: the data set has no size (size() is empty), so its samples cannot be divided over "
+        "ranks; give one that does, or read it in a loop of your own");
   return static_cast<std::int64_t>(*size);
 }
 

@@ -47,7 +47,7 @@ Mesh ordered_mesh(const Mesh& mesh, int world_size) {
                            "'; expected ", join(kMeshDimensions, ", ")));
     }
     if (std::count_if(mesh.begin(), mesh.end(), same) > 1)
-      throw UsageError(str("mesh ", to_string(mesh), ": dimension '", dimension.name, "' comes twice"));
+      throw UsageError(str("mesh ", to_string(mesh), ": dimension '", dimension.name, "' appears twice"));
     if (dimension.size < 1)
       throw UsageError(str("mesh ", to_string(mesh), ": a dimension has 1 or more ranks"));
   }

@@ -99,8 +99,7 @@ std::vector<Damage> damaged_tensors(const SafetensorsFile& file, const FileRecor
     if (entry == nullptr) {
       found.push_back({record.name, tensor.name, "is missing"});
     } else if (checksum_hex(file.data(*entry)) != tensor.checksum) {
-      found.push_back(
-          {record.name, tensor.name, "its elements have another checksum than the manifest says"});
+      found.push_back({record.name, tensor.name, "the checksum of its elements differs from the manifest"});
     }
   }
   return found;
@@ -145,8 +144,7 @@ std::vector<Damage> damage_of_bytes(const std::shared_ptr<const MappedFile>& fil
   } catch (const DataError& e) {
     return {{record.name, "", e.what()}};
   }
-  if (found.empty())
-    found.push_back({record.name, "", "the file has another checksum than the manifest says"});
+  if (found.empty()) found.push_back({record.name, "", "the checksum of the file differs from the manifest"});
   return found;
 }
 

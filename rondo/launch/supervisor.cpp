@@ -215,7 +215,7 @@ class Supervisor {
     if (policy.on_failure == OnFailure::restart) {
       const int starts = worker.starts;
       if (starts > policy.restarts) return false;
-      std::fprintf(stderr, "rondo run: %s; it is started again (%d of %d), the others go on\n", how.c_str(),
+      std::fprintf(stderr, "rondo run: %s; restarting it (%d of %d), the others continue\n", how.c_str(),
                    starts, policy.restarts);
       end_.order.pop_back();
       // The error file of this failure must not count as the cause of a later one.
@@ -228,7 +228,7 @@ class Supervisor {
       place->starts = starts + 1;
       return true;
     }
-    std::fprintf(stderr, "rondo run: %s; the others go on without it\n", how.c_str());
+    std::fprintf(stderr, "rondo run: %s; the others continue without it\n", how.c_str());
     end_.tolerated.insert(worker.rank);
     stop_serving();
     return true;

@@ -110,7 +110,7 @@ int freeze(torch::nn::Module& model, const std::vector<std::string>& parts) {
   }
   if (!unseen.empty()) {
     throw UsageError(str("cannot freeze '", *unseen.begin(),
-                         "': no parameter of the model lies in it; its parts are ",
+                         "': it contains no parameter of the model; the model's parts are ",
                          join(outline(model), ", ")));
   }
   if (!something_left) throw UsageError(str("freezing ", join(parts, ", "), " would leave nothing to train"));

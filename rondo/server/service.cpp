@@ -357,7 +357,7 @@ void Service::State::look_for_losses() {
     lose(worker);
     log::warning(name, ": ", name_of(worker), ended ? "'s process has ended" : " no longer responds",
                  " after ", memory->worker(worker).clock.load(), " steps; ",
-                 memory->worker(worker).lost_steps.load(), " of its steps are lost, the others go on");
+                 memory->worker(worker).lost_steps.load(), " of its steps are lost, the others continue");
   }
 }
 
@@ -369,7 +369,7 @@ void Service::State::look_for_absent(std::size_t worker) {
   lose(worker);
   log::warning(name, ": worker ", worker,
                ended ? " ended before it joined" : str(" did not join within ", to_string(options.absence)),
-               "; the others go on");
+               "; the others continue");
 }
 
 // Returns whether a worker can no longer connect: one process of its group has exited.

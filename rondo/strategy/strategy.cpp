@@ -82,7 +82,7 @@ Strategy& Strategy::current_or_default() {
 }
 
 void Strategy::rebuild(const Context& /*context*/) {
-  throw UsageError(str("strategy ", name(), " cannot go on in another world; ", kRebuilt, " can"));
+  throw UsageError(str("strategy ", name(), " cannot be rebuilt for another world; ", kRebuilt, " can"));
 }
 
 Strategy::Scope Strategy::scope() { return Scope(this); }

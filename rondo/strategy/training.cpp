@@ -18,11 +18,11 @@ void Training::state_loaded(std::int64_t /*steps*/) {
 }
 
 void Training::hand_over(const std::vector<int>& /*leaving*/) {
-  throw UsageError("this strategy's training cannot go on in another world");
+  throw UsageError("this strategy's training cannot be rebuilt for another world");
 }
 
 int Training::rebuild(const Context& /*context*/) {
-  throw UsageError("this strategy's training cannot go on in another world");
+  throw UsageError("this strategy's training cannot be rebuilt for another world");
 }
 
 GroupRates::GroupRates(const torch::optim::Optimizer& optimizer) {

@@ -185,7 +185,7 @@ def test_a_coordinator(example, rondo, rondo_bin):
 def test_a_coordinator_and_a_worker_that_fails(rondo, rondo_bin):
     done = coordinated(rondo, rondo_bin, 3, "[ $RANK = 2 ] && exit 7;")
     assert done.returncode == 0 and len(numbers(done.stdout, "loss")) == 4, done.stdout + done.stderr
-    assert "exited with code 7; the others go on without it" in done.stderr
+    assert "exited with code 7; the others continue without it" in done.stderr
     done = coordinated(rondo, rondo_bin, 3, "[ $RANK != 0 ] && exit 7;")
     assert done.returncode != 0 and "no worker is left" in done.stderr, done.stdout + done.stderr
 

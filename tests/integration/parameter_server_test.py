@@ -200,7 +200,7 @@ def test_does_not_wait_for_early_killed_worker(rondo, flags, workers, killed, mo
                  "--steps", 20)
     assert done.returncode == 0, done.stderr
     name = f"worker {killed} (rank {killed}) on host {socket.gethostname()} was killed by SIGKILL"
-    assert f"{name}; the others go on without it" in done.stderr, done.stderr
+    assert f"{name}; the others continue without it" in done.stderr, done.stderr
     assert "ended before it joined" in done.stderr, done.stderr
 
 

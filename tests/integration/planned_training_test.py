@@ -105,7 +105,7 @@ def test_a_plan_for_something_else_is_named(train, plan, profile, tmp_path):  # 
     expect("was made for a batch of 4 samples a rank, and this job has 2", "--batch-size", 2)
     expect("was made for 1 accumulated passes a step, and --gradient-accumulation-steps is 2", "--gradient-accumulation-steps", 2)
     expect("was made for model other, and this job trains gpt-tiny", change=lambda p: p.update(model="other"))
-    expect("says which units are checkpointed", "--activation-checkpointing", "all")
+    expect("defines which units are checkpointed", "--activation-checkpointing", "all")
     other = json.loads(profile.read_text())
     other["units"][0]["forward_s"] *= 2
     (tmp_path / "other.json").write_text(json.dumps(other))
@@ -117,7 +117,7 @@ def test_refuses_plan_for_other_ranks_or_sizes(train, plan, tmp_path):  # noqa: 
     wrong = train(*planned(file), "--steps", 1, ranks=3)
     assert wrong.returncode == 2 and "was made for 2 ranks, and this job has 3" in wrong.stderr, wrong.stderr
     wrong = train(*planned(file), "--steps", 1, "--width", 64, run_dir="wide")
-    assert wrong.returncode == 2 and "knows units by other sizes: root" in wrong.stderr, wrong.stderr
+    assert wrong.returncode == 2 and "has other sizes for units: root" in wrong.stderr, wrong.stderr
 
 
 def test_ranks_with_different_plans_stop_by_name(rondo, rondo_bin, plan, text, tmp_path):  # noqa: F811

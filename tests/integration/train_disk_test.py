@@ -105,7 +105,7 @@ def test_a_run_directory_that_cannot_be_made_again(rondo, text, tmp_path):  # no
     process = start_until_rows(rondo, text, run, "--steps", 100000)
     shutil.move(parent, tmp_path / "other")
     parent.write_text("a file of this name")
-    read_warning(process, "cannot be made again")
+    read_warning(process, "cannot recreate the run directory")
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1 and str(run) in err, err

@@ -28,8 +28,8 @@ constexpr const char* kCollectivesExamples = R"(Examples:
   rondo bench collectives --sizes 1MiB,25MiB --codec float16,int8 --peers   # through codecs too, also over Gloo
 
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
-are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor
-did not run us while we watched it before each line: judge lines beside large gaps with care.)";
+are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time for which
+the benchmark lost its processor before a line: lines with large gaps are less reliable.)";
 
 std::vector<int> parse_ranks(const std::string& text) {
   std::vector<int> ranks;

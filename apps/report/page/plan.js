@@ -90,7 +90,7 @@ function planTiles(plan) {
 }
 
 function planCards(plan) {
-  card("Messages by round", "A number is the part of the data that travels. A full dot is added to what the receiver has, an empty one " +
+  card("Messages by round", "A number is the transferred part of the data. A filled dot is added to the receiver's data, an empty one " +
     "replaces it; a bar adds what has come from several ranks.", (body, controls) => {
     const plot = element("div", { class: "scroll" }, planDrawing(plan, ""));
     body.append(plot);

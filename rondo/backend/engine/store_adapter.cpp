@@ -110,7 +110,7 @@ std::string StoreFromC10d::get(std::string_view key, const Wait& wait) {
     } catch (const CommunicationError&) {
       throw;
     } catch (const std::exception& e) {
-      throw TimeoutError(str("nobody set the key '", key, "' in time: ", engine_reason(e)), {});
+      throw TimeoutError(str("no process set the key '", key, "' in time: ", engine_reason(e)), {});
     }
   }
   return std::string(as_text(store_->get(name)));
@@ -260,8 +260,8 @@ void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono:
       return;
     if (!options_.over_key.empty() && check({options_.over_key})) throw_broken();
     if (deadline.passed()) {
-      throw TimeoutError(str("nobody set the key ", join(keys, ", "), " in the store of ", options_.keeper,
-                             " within ", to_string(Duration(timeout))),
+      throw TimeoutError(str("no process set the key ", join(keys, ", "), " in the store of ",
+                             options_.keeper, " within ", to_string(Duration(timeout))),
                          {});
     }
   }

@@ -30,7 +30,7 @@ void verify_same_options(const LocalSgdOptions& options, const Group& group) {
   const std::vector<nlohmann::json> texts = all_gather_object(text_of(options), group);
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    throw MismatchError(str("local_sgd: rank ", rank, " was told ", texts[rank].get<std::string>(),
+    throw MismatchError(str("local_sgd: rank ", rank, " has the settings ", texts[rank].get<std::string>(),
                             ", rank 0 ", texts[0].get<std::string>()),
                         {static_cast<int>(rank)});
   }

@@ -101,7 +101,7 @@ OptimizerSpec served_optimizer(const torch::optim::Optimizer& optimizer, std::si
   const bool known = with_optimizer_kind(optimizer, [&]<class Kind>(Kind) {
     spec = spec_of(static_cast<const typename Kind::Options&>(options));
   });
-  if (!known) refuse_optimizer("one of one's own");
+  if (!known) refuse_optimizer("a custom optimizer");
   return spec;
 }
 

@@ -52,7 +52,7 @@ void check_fits(const cost::StepPlan& plan, const std::vector<cost::PlannedUnit>
   std::string wrong;
   if (!unknown.empty()) wrong += str(" names units that the model does not have: ", join(unknown, ", "), ";");
   if (!missing.empty()) wrong += str(" leaves out units of the model: ", join(missing, ", "), ";");
-  if (!resized.empty()) wrong += str(" knows units by other sizes: ", join(resized, ", "), ";");
+  if (!resized.empty()) wrong += str(" has other sizes for units: ", join(resized, ", "), ";");
   throw UsageError(
       str(plan.source, wrong, " the model's units are ", join(names, ", "), ". Profile and plan this model"));
 }
