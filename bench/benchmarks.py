@@ -12,10 +12,11 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
-from charts import bytes_text
+from charts import bar_chart, bytes_text
 from harness import BIN, REPOSITORY, machine, parser_of, run, say, table, value_text, wrapped
 from peers.peer_ratio import RULE, peer_ratio, ratio_text
 
@@ -222,12 +223,53 @@ def page(folder):
     return "\n".join(parts)
 
 
+def rows_of(text, heading):
+    """Returns the first table of a section of the page as a list of {column: cell}."""
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.partition("\n|")[2].partition("\n\n")[0].splitlines()]
+    return [dict(zip(cells[0], row)) for row in cells[2:]]
+
+
+# Bars of the README: heading, section of the page, and the systems.
+BARS = [
+    ("Data parallel training on one host", "Training steps",
+     [("rondo ddp", "ddp", "rondo", ""), ("PyTorch DDP, fastest setting", "ddp", "pytorch", "fastest setting"),
+      ("PyTorch DDP", "ddp", "pytorch", "as usually written")]),
+    ("Sharded training on one host", "Sharded training on one host",
+     [("rondo zero3", "zero3", "rondo", ""), ("PyTorch FSDP2", "fsdp2", "pytorch", "fastest setting")]),
+    ("Sharded training between two emulated hosts, 1 Gbit/s", "Training between two hosts, 1 Gbit",
+     [("rondo zero3", "zero3", "rondo", ""), ("PyTorch FSDP2", "fsdp2", "pytorch", "fastest setting")]),
+]
+
+
+def readme_bars(text):
+    """Returns the drawing of the README from the page's tables: tokens/s, and all-reduces per second."""
+    groups = []
+    for heading, section, systems in BARS:
+        rows = [row for row in rows_of(text, section) if row.get("model", "gpt-25m") == "gpt-25m" and row.get("dtype", "float32") == "float32"]
+        found = [next(row for row in rows if (row["strategy"], row["system"], row["setting"]) == of[1:]) for of in systems]
+        groups.append((heading, [(of[0], float(row["tokens or samples/s"]), f"{row['tokens or samples/s']} tokens/s")
+                                 for of, row in zip(systems, found)]))
+    row = next(row for row in rows_of(text, "all_reduce on one host, data just written") if row["size"] == "1 MiB")
+    fastest = {}
+    for name, column in (("rondo", "rondo, registered"), ("Open MPI", "openmpi"), ("Gloo", "gloo")):
+        value, unit = re.search(r"\((\S+) (\S+)\)", row[column]).groups()
+        fastest[name] = (1 / (float(value) * {"us": 1, "ms": 1000}[unit]), f"{value} {unit}")
+    groups.append(("All-reduce of 1 MiB on one host, minimum times", [(name, *of) for name, of in fastest.items()]))
+    return bar_chart("Speed next to other systems, two processes, float32, default matrix products", groups)
+
+
 def main():
     parser = parser_of(__doc__, json_file=False)
     parser.add_argument("--results", type=pathlib.Path, default=REPOSITORY / "build" / "benchmarks", help="folder of the JSON results")
+    parser.add_argument("--bars", type=pathlib.Path, help="only draw the bars of the README from the page, into this file")
     arguments = parser.parse_args()
+    if arguments.bars:
+        arguments.bars.write_text(readme_bars((REPOSITORY / "docs" / "benchmarks.md").read_text()))
+        return
     measure(arguments.results)
     (REPOSITORY / "docs" / "benchmarks.md").write_text(page(arguments.results))
+    (REPOSITORY / "docs" / "images" / "benchmarks.svg").write_text(readme_bars(page(arguments.results)))
     if (arguments.results / "algorithms.json").exists():
         run(sys.executable, REPOSITORY / "bench" / "plot_collectives.py", arguments.results / "algorithms.json",
             REPOSITORY / "docs" / "images" / "algorithms", "--channel", "shm")

@@ -1,4 +1,4 @@
-"""Line charts as SVG, without dependencies."""
+"""Line and bar charts as SVG, without dependencies."""
 import html
 import math
 
@@ -90,3 +90,26 @@ def times_by_size(title, curves):
                 lambda time: (math.log10(time) - low) / max(high - low, 1),
                 [(size, bytes_text(size)) for size in sizes[::max(1, len(sizes) // 8)]],
                 [(10.0 ** power, time_text(10.0 ** power)) for power in range(low, high + 1)])
+
+
+def bar_chart(title, groups):
+    """Returns horizontal bars by group: [(heading, [(label, value, text)])]. Bars are as long as their values, relative to
+    the largest one of their group. The first bar of each group is emphasised."""
+    label_width, row, line = 230, 26, []
+    y = TOP
+    for heading, bars in groups:
+        y += 24
+        line.append(f'<text x="{LEFT - 50}" y="{y}" font-weight="600" fill="#1b1f24">{html.escape(heading)}</text>')
+        longest = max(value for _, value, _ in bars)
+        for number, (label, value, text) in enumerate(bars):
+            y += row
+            length = (WIDTH - label_width - 190) * value / longest
+            line += [f'<text x="{label_width - 10}" y="{y}" text-anchor="end" fill="#1b1f24">{html.escape(label)}</text>',
+                     f'<rect x="{label_width}" y="{y - 13}" width="{max(length, 1):.1f}" height="17" fill="{"#b8c0cc" if number else COLORS[0]}"/>',
+                     f'<text x="{label_width + length + 8:.1f}" y="{y}" fill="#1b1f24">{html.escape(text)}</text>']
+        y += 8
+    height = y + 20
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+                      'font-family="system-ui, sans-serif" font-size="14">', f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+                      f'<text x="{LEFT - 50}" y="32" font-size="16" font-weight="600" fill="#1b1f24">{html.escape(title)}</text>',
+                      *line, "</svg>"]) + "\n"

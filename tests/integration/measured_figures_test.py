@@ -1,6 +1,8 @@
 """Numbers that documents cite equal those of the linked tables, and ratios in tables follow the rule."""
 import decimal
 import re
+import subprocess
+import sys
 
 import pytest
 from measured import MOST_OVER_MINIMUM, REPOSITORY, RULE, peer_ratio, ratio_text, section, tables
@@ -117,6 +119,16 @@ def test_readme_figures_link_to_one_table():
         (page, place), = LINK.findall(row)
         assert place, f"links to a whole page, not to a table: {row}"
         assert tables(section((REPOSITORY / page).read_text(), place)), f"no table at {page}#{place}"
+
+
+def test_the_bars_of_the_readme_are_drawn_from_the_tables(tmp_path):
+    subprocess.run([sys.executable, REPOSITORY / "bench" / "benchmarks.py", "--bars", tmp_path / "bars.svg"], check=True)
+    assert (tmp_path / "bars.svg").read_text() == (REPOSITORY / "docs" / "images" / "benchmarks.svg").read_text()
+
+
+def test_the_readme_begins_with_an_example():
+    before = (REPOSITORY / "README.md").read_text().partition("```")[0]
+    assert len(before.split()) <= 150
 
 
 def microseconds(text):
