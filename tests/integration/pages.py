@@ -15,6 +15,7 @@ what a reader does not see:
 import dataclasses
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -156,6 +157,12 @@ def missing_line(shown, printed):
     return None
 
 
+def processor_seconds():
+    """Returns the processor time of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run_page(page_blocks, shell, left_out, hosts=None, report=print):
     """Runs the command blocks of a page, except those for which left_out(block) gives a reason. Raises AssertionError
     with page and line at the first command that fails or prints something else."""
@@ -176,7 +183,7 @@ def run_page(page_blocks, shell, left_out, hosts=None, report=print):
             report(f"{block.place()}: not run: {reason}")
             continue
         lines = [(row, substituted(block, command)) for row, command in commands(block)]
-        began = time.monotonic()
+        began, used = time.monotonic(), processor_seconds()
         if block.said("on hosts"):
             results = run_on_hosts(shell, hosts, [command for _, command in lines])
         else:
@@ -189,7 +196,7 @@ def run_page(page_blocks, shell, left_out, hosts=None, report=print):
         for index, ((row, command), (status, output)) in enumerate(zip(lines, results)):
             fails = bool(block.said("fails")) and index == len(lines) - 1
             assert (status != 0) == fails, f"{block.place(row)}: exit code {status}: {command}\n{output[-6000:]}"
-        report(f"{block.place()}: {time.monotonic() - began:.1f} s")
+        report(f"{block.place()}: {time.monotonic() - began:.1f} s, {processor_seconds() - used:.1f} s of processor time")
 
 
 def run_on_hosts(shell, hosts, lines):

@@ -92,7 +92,7 @@ def python_environment(venv, path, rondo_bin):
     return {"PATH": f"{venv}/bin:{path}", "PIP_NO_INDEX": "1", "PYTHONPATH": "", "RONDO_BUILD_DIR": str(rondo_bin.parent)}
 
 
-@pytest.mark.parametrize("name", map(marked, with_commands(all_pages())))
+@pytest.mark.parametrize("name", [marked(name) for name in with_commands(all_pages())])
 def test_page_runs_as_printed(name, reader):
     page_blocks = read(name)
     with contextlib.ExitStack() as stack:
