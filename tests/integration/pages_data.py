@@ -247,4 +247,4 @@ def reads(text, name):
     """Returns whether commands read what is named, and do not only write it."""
     found = re.escape(name) if name.endswith("/") else rf"{re.escape(name)}(?![\w.-])"
     written = r"(?<!--run-dir )(?<!--json )(?<!--plan-out )(?<!-o )"
-    return re.search(rf"(?<![\w/.-])({written}{found}|(?<=--run-dir ){found} --(resume|sample))", text) is not None
+    return re.search(rf"(?<![\w/.-])(?:\./)?({written}{found}|(?<=--run-dir ){found} --(resume|sample))", text) is not None
