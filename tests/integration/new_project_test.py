@@ -14,7 +14,7 @@ def new(installed, tmp_path, run, clean_environment, rondo_bin):
     return lambda *words: run(installed / "bin" / "rondo", "new", *words, env=environment, cwd=tmp_path)
 
 
-@pytest.mark.xdist_group("external")  # one compilation at a time
+@pytest.mark.tooling  # make test runs these commands as README.md has them (pages_test.py)
 def test_a_new_project_trains_in_two_commands(new, run, installed, rondo_bin, tmp_path):
     environment = without_launcher() | cached_compilation(rondo_bin, installed)
     project = tmp_path / "projects" / "my_model"

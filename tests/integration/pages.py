@@ -7,7 +7,7 @@ what a reader does not see:
     <!-- not run: REASON -->       the block needs what the test does not have: a network, other hardware
     <!-- needs: make package -->   the block runs if build/package holds the packages
     <!-- run as: OLD => NEW -->    the commands run with NEW instead of OLD, such as fewer steps
-    <!-- fails -->                 the last command ends with an error
+    <!-- fails: COMMAND -->        commands that begin so end with an error
     <!-- on hosts -->              the commands run at once, each on an emulated host
     <!-- file: NAME -->            the block is the content of a file that later commands read
     <!-- given: CODE -->           C++ declarations that the block uses and the page does not show
@@ -15,6 +15,7 @@ what a reader does not see:
 import dataclasses
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -156,6 +157,12 @@ def missing_line(shown, printed):
     return None
 
 
+def processor_seconds():
+    """Returns the processor time of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run_page(page_blocks, shell, left_out, hosts=None, report=print):
     """Runs the command blocks of a page, except those for which left_out(block) gives a reason. Raises AssertionError
     with page and line at the first command that fails or prints something else."""
@@ -176,20 +183,30 @@ def run_page(page_blocks, shell, left_out, hosts=None, report=print):
             report(f"{block.place()}: not run: {reason}")
             continue
         lines = [(row, substituted(block, command)) for row, command in commands(block)]
-        began = time.monotonic()
+        began, used = time.monotonic(), processor_seconds()
         if block.said("on hosts"):
             results = run_on_hosts(shell, hosts, [command for _, command in lines])
         else:
-            results = []
-            for row, command in lines:
-                results.append(shell.run(command))
-                if results[-1][0] != 0 and row != lines[-1][0]:
-                    break
+            results = run_in_turn(shell, block, lines)
         printed = "".join(output for _, output in results)
-        for index, ((row, command), (status, output)) in enumerate(zip(lines, results)):
-            fails = bool(block.said("fails")) and index == len(lines) - 1
-            assert (status != 0) == fails, f"{block.place(row)}: exit code {status}: {command}\n{output[-6000:]}"
-        report(f"{block.place()}: {time.monotonic() - began:.1f} s")
+        for (row, command), (status, output) in zip(lines, results):
+            assert (status != 0) == fails(block, command), f"{block.place(row)}: exit code {status}: {command}\n{output[-6000:]}"
+        report(f"{block.place()}: {time.monotonic() - began:.1f} s, {processor_seconds() - used:.1f} s of processor time")
+
+
+def fails(block, command):
+    """Returns whether the page says that the command ends with an error."""
+    return any(command.startswith(start) for start in block.said("fails"))
+
+
+def run_in_turn(shell, block, lines):
+    """Runs the commands up to the first that ends otherwise than the page says."""
+    results = []
+    for _, command in lines:
+        results.append(shell.run(command))
+        if (results[-1][0] != 0) != fails(block, command):
+            break
+    return results
 
 
 def run_on_hosts(shell, hosts, lines):

@@ -189,6 +189,11 @@ class Provider:
         self.provide(path.parent, "profile.json")
         self.rondo(path.parent, "plan", "profile.json", "--ranks", "2", "--memory-limit", "1GiB", "--plan-out", path.name)
 
+    def archive(self, path):
+        """An archive of torch::save."""
+        self.provide(path.parent, "runs/gpt")
+        self.rondo(path.parent, "checkpoint", "convert", "runs/gpt", path.name)
+
     def checkout(self, path):
         """A Makefile whose targets are those of the repository, with everything built."""
         path.write_text(f"%:\n\t@$(MAKE) -s -C {self.repository} -o build -o setup PRESET={self.build.name} $@\n")
@@ -213,13 +218,14 @@ class Provider:
             "iris.csv": flowers, "test.csv": lambda path: flowers(path, 40, 2),
             "new_flowers.csv": lambda path: flowers(path, 10, 3), "mnist/": digits, "reviews.tsv": reviews,
             "vocab.txt": vocabulary, "bert-base-uncased/": bert_folder, "bert-base/": bert_folder,
-            "tokenizer.json": tokenizer, "pages.jsonl": pages_of_json, "net.pt": torchscript,
+            "tokenizer.json": tokenizer, "pages.jsonl": pages_of_json, "net.pt": torchscript, "model.pt": self.archive,
             "libmine.so": lambda path: self.link(path, self.build / "lib" / "libown_model.so"),
             "./train": self.program,
             "train.py": lambda path: path.write_text(TRAIN_PY), "profile.json": self.profile,
             "rondo-*.whl": self.packages, "rondo-*-linux-x86_64-torch2.13.tar.gz": self.packages,
             "cmake -S .": self.project, "./python": lambda path: self.link(path, self.repository / "python"),
             "make install": lambda path: self.checkout(path.parent / "Makefile"),
+            "bench/": lambda path: self.link(path, self.repository / "bench"),
             "build/release/": lambda path: self.link(path, self.build),
             "runs/a": self.trained(*small), "runs/b": self.trained(*small, "--lr", "3e-3"),
             "runs/c": self.trained(*small, "--strategy", "zero2", "--nproc-per-node", "2"), "runs/gpt": self.trained(*small),
@@ -241,4 +247,4 @@ def reads(text, name):
     """Returns whether commands read what is named, and do not only write it."""
     found = re.escape(name) if name.endswith("/") else rf"{re.escape(name)}(?![\w.-])"
     written = r"(?<!--run-dir )(?<!--json )(?<!--plan-out )(?<!-o )"
-    return re.search(rf"(?<![\w/.-])({written}{found}|(?<=--run-dir ){found} --(resume|sample))", text) is not None
+    return re.search(rf"(?<![\w/.-])(?:\./)?({written}{found}|(?<=--run-dir ){found} --(resume|sample))", text) is not None

@@ -92,7 +92,7 @@ def python_environment(venv, path, rondo_bin):
     return {"PATH": f"{venv}/bin:{path}", "PIP_NO_INDEX": "1", "PYTHONPATH": "", "RONDO_BUILD_DIR": str(rondo_bin.parent)}
 
 
-@pytest.mark.parametrize("name", map(marked, with_commands(all_pages())))
+@pytest.mark.parametrize("name", [marked(name) for name in with_commands(all_pages())])
 def test_page_runs_as_printed(name, reader):
     page_blocks = read(name)
     with contextlib.ExitStack() as stack:
@@ -182,7 +182,7 @@ took 9.75 s, loss 0.125
     ("```sh\necho 'loss 0.5'\n```\n\n```console\nerror 0.5\n```\n", "page.md:6: 'error 0.5' is not printed"),
     ("```sh\necho a; echo b\n```\n\n```console\na\nc\n```\n", "page.md:7: 'c' is not printed"),
     ("```sh\necho 'a\n```\n", "page.md:2: no complete command"),
-    ("<!-- fails -->\n```sh\ntrue\n```\n", "page.md:3: exit code 0"),
+    ("<!-- fails: true -->\n```sh\ntrue\n```\n", "page.md:3: exit code 0"),
     ("```sh\ntrue\n", "page.md:1: the block has no end")])
 def test_a_fault_is_named_with_its_line(run_text, page, place):
     with pytest.raises(AssertionError) as failure:
@@ -201,9 +201,10 @@ touch first
 touch second
 ```
 
-<!-- fails -->
+<!-- fails: false -->
 ```sh
-touch third; false
+false 3
+touch third
 ```
 """)
     assert sorted(path.name for path in (tmp_path / "page").iterdir()) == ["other", "third"]
