@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/backend/engine/traits.h"
 #include "rondo/device/device_choice.h"
 
 namespace rondo {
@@ -16,5 +17,8 @@ void replace_card_engine(const std::string& path);
 // Throws UsageError if `engine` is nccl, which needs one card for each rank, and ranks share a card. `cards`
 // holds the cards of all ranks.
 void check_cards(const std::string& engine, const std::vector<RankCard>& cards);
+
+// Throws UsageError if `engine`, which has these traits, does not take tensors on the rank's device.
+void check_device_tensors(const std::string& engine, const EngineTraits& traits, c10::Device device);
 
 }  // namespace rondo

@@ -323,6 +323,7 @@ Context init(const InitOptions& options) {
     Context context(state);
     state->job_ranks = everyone;
     state->world = context.new_group(everyone);
+    check_device_tensors(state->backend_name, state->world.traits(), state->device);
     state->mesh = {{"data", identity.world_size}};
     claim.keep();
     // Joining may have had another limit. A store of the caller keeps its timeout.

@@ -133,6 +133,14 @@ void check_cards(const std::string& engine, const std::vector<RankCard>& cards) 
   }
 }
 
+void check_device_tensors(const std::string& engine, const EngineTraits& traits, c10::Device device) {
+  if (device.is_cpu() || traits.device_tensors) return;
+  throw UsageError(str("--backend ", engine,
+                       ": this engine takes CPU tensors only, and the rank's device is ", device.str(),
+                       "; use --backend auto, or --device cpu (an engine that takes them is "
+                       "registered with EngineTraits::device_tensors)"));
+}
+
 Communicator make_communicator(const std::string& text, const BackendRequest& given) {
   BackendRequest request = given;
   request.arguments.clear();

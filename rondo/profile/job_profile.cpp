@@ -244,6 +244,8 @@ double overhead_of(const Context& context, const cost::Profile& profile, ModelPr
 cost::Profile profile_job(const Context& context, Model model, const Batch& batch,
                           const JobProfileOptions& options, std::string made_for) {
   const std::uint64_t bucket_bytes = bytes_beside_gradients(tensors_of(*model.module).parameters);
+  LinkProfileOptions of_link = options.link;
+  of_link.device = model.module->parameters().front().device();
   ModelProfiler profiler(std::move(model), batch, options.model);
   // All ranks compute at the same time, as in training. Measures again while a rank's times are not steady.
   double spread = 0;
@@ -269,7 +271,7 @@ cost::Profile profile_job(const Context& context, Model model, const Batch& batc
     fit_to_units(profile);
   }
   options.on_stage("link");
-  profile.link = profile_link(context, options.link, [&] { profiler.pass(); });
+  profile.link = profile_link(context, of_link, [&] { profiler.pass(); });
   if (profile.link.parameters_in_place) profile.base_bytes += bucket_bytes;
   if (travels_in_background(context)) {
     options.on_stage("steps");

@@ -1,5 +1,6 @@
 #include "rondo/profile/link_profile.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -19,15 +20,25 @@ namespace {
 using cost::Collective;
 using cost::CostPoint;
 
-// Returns this rank's times of alternating actions, by action and run; all ranks begin each run together.
-std::vector<std::vector<double>> take_turns(const Group& group, int runs,
+// Blocks until an accelerator has completed all work queued so far.
+void synchronize(c10::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeDevice((device.has_index() ? device : guard.getDevice()).index());
+}
+
+// Returns this rank's times of alternating actions, with the work on `device`, by action and run; all ranks
+// begin each run together.
+std::vector<std::vector<double>> take_turns(const Group& group, c10::Device device, int runs,
                                             const std::vector<std::function<void()>>& actions) {
   std::vector<std::vector<double>> times(actions.size());
   for (int i = 0; i <= runs; ++i) {
     for (std::size_t a = 0; a < actions.size(); ++a) {
+      synchronize(device);
       barrier(group);
       const TimePoint begin = Clock::now();
       actions[a]();
+      synchronize(device);
       if (i > 0) times[a].push_back(seconds(Clock::now() - begin));  // the first run warms up
     }
   }
@@ -35,28 +46,31 @@ std::vector<std::vector<double>> take_turns(const Group& group, int runs,
 }
 
 // Returns the slowest rank's median time.
-double measure(const Group& group, int runs, const std::function<void()>& action) {
-  return over_ranks(median(take_turns(group, runs, {action}).front()), group, ReduceOp::MAX);
+double measure(const Group& group, c10::Device device, int runs, const std::function<void()>& action) {
+  return over_ranks(median(take_turns(group, device, runs, {action}).front()), group, ReduceOp::MAX);
 }
 
 // The transport of this job's blocks.
 class Road {
  public:
-  Road(const Context& context, Bytes in_flight_limit)
+  Road(const Context& context, const LinkProfileOptions& options)
       : in_background_(travels_in_background(context)),
+        device_(options.device),
         group_(in_background_ ? context.new_group(context.world().ranks()) : context.world()) {
     std::unique_ptr<Leader> leader;
     if (in_background_)
       leader = std::make_unique<Leader>(context.new_group(context.world().ranks()), context.timeout());
-    queue_ = std::make_unique<CommunicationQueue>(make_policy({"fifo"}), in_flight_limit, std::move(leader));
+    queue_ = std::make_unique<CommunicationQueue>(make_policy({"fifo"}), options.in_flight_limit,
+                                                  std::move(leader));
   }
 
   bool in_background() const { return in_background_; }
   const Group& group() const { return group_; }
 
   at::Tensor memory(std::int64_t elements) const {
-    const at::Tensor memory = in_background_ ? at::empty({elements}, at::kFloat)
-                                             : empty_registered({elements}, at::TensorOptions(at::kFloat));
+    const at::TensorOptions kind = at::TensorOptions(at::kFloat).device(device_);
+    const at::Tensor memory = in_background_ || !device_.is_cpu() ? at::empty({elements}, kind)
+                                                                  : empty_registered({elements}, kind);
     return memory.fill_(1);
   }
 
@@ -95,6 +109,7 @@ class Road {
   }
 
   bool in_background_;
+  c10::Device device_;
   Group group_;
   std::unique_ptr<CommunicationQueue> queue_;
 };
@@ -117,8 +132,8 @@ cost::CostCurve message_curve(const Group& group, const LinkProfileOptions& opti
   double least = 0;
   for (std::uint64_t bytes = 4096; bytes <= options.largest.count; bytes *= 4) {
     const std::int64_t part = static_cast<std::int64_t>(bytes) / 4 / group.size();
-    at::Tensor tensor = at::ones({part * group.size()}, at::kFloat);
-    const double took = measure(group, options.runs, [&] { action(tensor); });
+    at::Tensor tensor = at::ones({part * group.size()}, at::TensorOptions(at::kFloat).device(options.device));
+    const double took = measure(group, options.device, options.runs, [&] { action(tensor); });
     least = std::max(least, took * share);
     points.push_back({tensor.nbytes(), least});
     const double next = 4 * took * (options.runs + 1);
@@ -140,8 +155,8 @@ cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective 
     const at::Tensor whole = road.memory(part_size * group.size());
     const at::Tensor part = road.memory(part_size);
     const int blocks = road.in_background() ? kBlocks : 1;
-    const double all =
-        measure(group, options.runs, [&] { road.wait(road.send(collective, whole, part, blocks)); });
+    const double all = measure(group, options.device, options.runs,
+                               [&] { road.wait(road.send(collective, whole, part, blocks)); });
     least = std::max(least, all / blocks);
     points.push_back({whole.nbytes(), least});
     // The next size takes four times as long.
@@ -158,7 +173,7 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
                   const std::function<void()>& pass) {
   if (!road.in_background()) return 0.99;
   const Group& group = road.group();
-  const double estimate = measure(group, 1, pass);
+  const double estimate = measure(group, options.device, 1, pass);
   const auto bytes = std::clamp<std::uint64_t>(link.saturating_bytes, 65536, options.largest.count);
   const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
   const at::Tensor whole = road.memory(part_size * group.size());
@@ -168,7 +183,7 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
   const int blocks = std::clamp(static_cast<int>(0.7 * estimate / block), 1, 1000);
   const auto communicate = [&] { return road.send(Collective::all_reduce, whole, part, blocks); };
   // Compares the three actions of the same run, because the machine's speed drifts by more than the effect.
-  const auto times = take_turns(group, options.contention_runs,
+  const auto times = take_turns(group, options.device, options.contention_runs,
                                 {pass, [&] { road.wait(communicate()); },
                                  [&] {
                                    const auto tickets = communicate();
@@ -198,7 +213,7 @@ cost::Link profile_link(const Context& context, const LinkProfileOptions& option
         "measuring the link needs several ranks: give --nproc-per-node 2 or more, or start rondo profile "
         "under a launcher");
   }
-  Road road(context, options.in_flight_limit);
+  Road road(context, options);
   cost::Link link;
   link.ranks = context.world_size();
   for (const Collective collective : cost::kCollectives)
@@ -215,7 +230,8 @@ cost::Link profile_link(const Context& context, const LinkProfileOptions& option
     });
   }
   cost::fit(link);
-  link.parameters_in_place = !road.in_background() && context.world().traits().parameters_in_place;
+  link.parameters_in_place =
+      options.device.is_cpu() && !road.in_background() && context.world().traits().parameters_in_place;
   link.contention = contention(road, options, link, pass);
   return link;
 }

@@ -24,8 +24,9 @@ struct LinkProfileOptions {
   int contention_runs = 15;  // runs of a training pass alone, of communication alone, and of both together
   Bytes in_flight_limit = MiB(16);  // limit of sharded training's bytes in flight
   Duration patience =
-      std::chrono::seconds(20);  // for each collective; sizes that would take longer are skipped
-  bool messages = false;         // also measure cost::Link::send_recv and all_to_all
+      std::chrono::seconds(20);    // for each collective; sizes that would take longer are skipped
+  bool messages = false;           // also measure cost::Link::send_recv and all_to_all
+  c10::Device device = c10::kCPU;  // device of the tensors, which decides the engine that carries them
 };
 
 // Returns true if communication progresses while a rank computes, as between hosts.
@@ -37,8 +38,9 @@ bool travels_in_background(const Context& context);
 // On an engine that progresses in the background, a size's time is that of one block among several
 // consecutive blocks of a CommunicationQueue, as in training. If the ranks of one host work in each other's
 // memory, it is the time of a single collective in registered memory, and the link has parameters_in_place
-// set. Curves are made monotone; sizes are those of whole buffers. `pass` is a training pass without
-// communication; its slowdown by concurrent communication is the contention.
+// set. On an accelerator, times include the device's work. Curves are made monotone; sizes are those of whole
+// buffers. `pass` is a training pass without communication; its slowdown by concurrent communication is the
+// contention.
 cost::Link profile_link(const Context& context, const LinkProfileOptions& options,
                         const std::function<void()>& pass);
 

@@ -74,12 +74,20 @@ TEST(SimControlTraffic, ClocksOfSeveralHosts) {
 
 TEST(SimControlTraffic, ProfilesOfLinks) {
   const auto body = [](Context& context) {
-    const LinkProfileOptions options{.largest = KiB(16), .runs = 1, .contention_runs = 1, .messages = true};
-    const cost::Link link = profile_link(context, options, [] {});
-    EXPECT_GT(link.seconds(cost::Collective::all_reduce, 4096, 2), 0);
-    EXPECT_GT(link.message_seconds(4096), 0);
+    LinkProfileOptions options{.largest = KiB(16), .runs = 1, .contention_runs = 1, .messages = true};
+    for (const c10::Device where : {c10::Device(c10::kCPU), device(context.rank())}) {
+      options.device = where;
+      const std::int64_t launches = read_counts().launches;
+      const cost::Link link = profile_link(context, options, [] {});
+      EXPECT_GT(link.seconds(cost::Collective::all_reduce, 4096, 2), 0);
+      EXPECT_GT(link.message_seconds(4096), 0);
+      EXPECT_FALSE(link.parameters_in_place && !where.is_cpu());
+      // Only tensors on the device measure the engine between devices.
+      EXPECT_EQ(read_counts().launches > launches, !where.is_cpu());
+    }
   };
   EXPECT_EQ(over_nccl(body), 0);
+  EXPECT_EQ(run_ranks(2, body, "native"), 0);
 }
 
 TEST(SimControlTraffic, RowsOfPredictionsAndValidations) {

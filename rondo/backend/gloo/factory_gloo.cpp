@@ -20,6 +20,7 @@
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/gloo/host_gloo.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
@@ -161,22 +162,14 @@ void ignore_broken_pipes() {
   sigaction(SIGPIPE, &now, nullptr);
 }
 
-class WatchedSend final : public c10d::Work {
+class WatchedSend final : public ForwardedWork {
  public:
   WatchedSend(c10::intrusive_ptr<c10d::Work> send, int peer, std::shared_ptr<SendWatch> watch)
-      : send_(std::move(send)), peer_(peer), watch_(std::move(watch)) {}
+      : ForwardedWork(std::move(send)), peer_(peer), watch_(std::move(watch)) {}
 
-  bool wait(std::chrono::milliseconds timeout) override { return watch_->wait(*send_, peer_, timeout); }
-  bool isCompleted() override { return send_->isCompleted(); }
-  bool isSuccess() const override { return send_->isSuccess(); }
-  std::exception_ptr exception() const override { return send_->exception(); }
-  int sourceRank() const override { return send_->sourceRank(); }
-  std::vector<at::Tensor> result() override { return send_->result(); }
-  void abort() override { send_->abort(); }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return send_->getFuture(); }
+  bool wait(std::chrono::milliseconds timeout) override { return watch_->wait(work(), peer_, timeout); }
 
  private:
-  c10::intrusive_ptr<c10d::Work> send_;
   int peer_;
   std::shared_ptr<SendWatch> watch_;
 };
@@ -211,16 +204,15 @@ std::vector<int> not_begun(const BackendRequest& request) {
 }
 
 // Gloo with sends that fail when the peer is lost.
-class WatchedGloo final : public c10d::ProcessGroupGloo {
+class WatchedGloo final : public HostGloo {
  public:
-  using ProcessGroupGloo::ProcessGroupGloo;
+  using HostGloo::HostGloo;
   WatchedGloo(const WatchedGloo&) = delete;
   WatchedGloo& operator=(const WatchedGloo&) = delete;
   ~WatchedGloo() override { watch_->stop(); }
 
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override {
-    return c10::make_intrusive<WatchedSend>(ProcessGroupGloo::send(tensors, destination, tag), destination,
-                                            watch_);
+  Work send(Tensors& tensors, int destination, int tag) override {
+    return c10::make_intrusive<WatchedSend>(HostGloo::send(tensors, destination, tag), destination, watch_);
   }
 
  private:
@@ -276,6 +268,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
 
 bool have_gloo() { return true; }
 
-RegisteredBackend GlooEngineFactory::engine(const Options& /*none*/) { return {make_gloo_backend, {}, true}; }
+RegisteredBackend GlooEngineFactory::engine(const Options& /*none*/) {
+  return {make_gloo_backend, {.device_tensors = true}, true};
+}
 
 }  // namespace rondo
