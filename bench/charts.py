@@ -1,10 +1,25 @@
-"""Line and bar charts as SVG, without dependencies."""
+"""Line and bar charts as SVG, without dependencies, readable on light and dark pages and on a phone."""
 import html
 import math
 
-COLORS = ["#2563c9", "#c2570c", "#12805c", "#a3358c", "#6a55d8", "#8d6a10", "#c4314b", "#3d7089", "#5b6b2f", "#1b1f24"]
-WIDTH, HEIGHT = 900, 520
-LEFT, RIGHT, TOP, BOTTOM = 70, 230, 50, 60
+# Colours on light and on dark pages.
+COLORS = [("#2563c9", "#6ea3f7"), ("#c2570c", "#f0965a"), ("#12805c", "#45c496"), ("#a3358c", "#e07fcb"), ("#6a55d8", "#a597ff"),
+          ("#8d6a10", "#d9b04a"), ("#c4314b", "#f0717f"), ("#3d7089", "#7fb7d2"), ("#5b6b2f", "#a9bd6f"), ("#4b5563", "#c4cad3")]
+DASHES = ["", "9 4", "3 3", "12 4 3 4"]
+WIDTH, PLOT_HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BELOW = 78, 20, 76, 52
+FONT, ROW = 15, 24
+
+
+def style():
+    light = " ".join(f"--c{number}: {colors[0]};" for number, colors in enumerate(COLORS))
+    dark = " ".join(f"--c{number}: {colors[1]};" for number, colors in enumerate(COLORS))
+    return ("<style>\n"
+            f"svg {{ --page: #ffffff; --text: #1b1f24; --muted: #5d6673; --grid: #e3e6eb; {light} }}\n"
+            f"@media (prefers-color-scheme: dark) {{ svg {{ --page: #161b22; --text: #e6e9ee; --muted: #9aa4b2; --grid: #323a45; {dark} }} }}\n"
+            "text { fill: var(--text); } .muted { fill: var(--muted); } .page { fill: var(--page); } .grid { stroke: var(--grid); }\n"
+            "polyline { fill: none; }\n"
+            "</style>")
 
 
 def bytes_text(count):
@@ -28,88 +43,113 @@ def ticks(low, high, about=6):
     return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def spread(labels, distance):
-    """Moves labels (wanted position, text, color) apart so that none covers another."""
-    placed = []
-    for wanted, *rest in sorted(labels):
-        placed.append((max(wanted, placed[-1][0] + distance) if placed else wanted, *rest))
-    excess = max(0, placed[-1][0] - (HEIGHT - BOTTOM)) if placed else 0
-    return [(position - excess, *rest) for position, *rest in placed]
+def lines_of(text, width):
+    """Breaks a text into lines of at most so many characters."""
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
 
 
-def draw(title, curves, x, y, x_ticks, y_ticks, more=(), emphasis=()):
+def legend(curves, looks, top):
+    """Returns a legend below the plot, two entries a row, from the highest curve to the lowest, and its height."""
+    ordered = sorted(curves, key=lambda name: -sum(y for _, y in curves[name]) / len(curves[name]))
+    out = []
+    for place, name in enumerate(ordered):
+        x, y = LEFT + (place % 2) * (WIDTH - LEFT - RIGHT) / 2, top + place // 2 * ROW
+        out.append(f'<line x1="{x:.0f}" x2="{x + 34:.0f}" y1="{y - 5}" y2="{y - 5}" {looks[name]}/>')
+        out.append(f'<text x="{x + 42:.0f}" y="{y}">{html.escape(name)}</text>')
+    return out, -(-len(ordered) // 2) * ROW
+
+
+def draw(title, curves, x, y, x_ticks, y_ticks, x_title="", y_title="", emphasis=()):
     """Returns the picture of curves {name: [(x, y)]}. `x` and `y` map a value to a position between 0 and 1; ticks are
-    (value, text)."""
+    (value, text). Curves in `emphasis` are bold and lie on the others."""
+    heading = lines_of(title, 62)
+    top = TOP + (len(heading) - 1) * 22
+
     def across(value):
         return LEFT + x(value) * (WIDTH - LEFT - RIGHT)
 
     def up(value):
-        return HEIGHT - BOTTOM - y(value) * (HEIGHT - TOP - BOTTOM)
+        return top + (1 - y(value)) * PLOT_HEIGHT
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-           'font-family="system-ui, sans-serif" font-size="12">',
-           f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-           f'<text x="{LEFT}" y="26" font-size="15" font-weight="600" fill="#1b1f24">{html.escape(title)}</text>', *more]
+    looks = {}
+    for number, name in enumerate(curves):
+        bold = name in emphasis
+        dash = DASHES[(number // 3 + number) % len(DASHES)] if not bold else ""
+        looks[name] = (f'style="stroke: var(--c{number % len(COLORS)})" stroke-width="{3.6 if bold else 1.8}"'
+                       + (f' stroke-dasharray="{dash}"' if dash else "") + (' opacity="0.75"' if emphasis and not bold else ""))
+    below = top + PLOT_HEIGHT
+    entries, entries_height = legend(curves, looks, below + BELOW + (22 if x_title else 0))
+    height = below + BELOW + entries_height + (22 if x_title else 0)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+           f'font-family="system-ui, sans-serif" font-size="{FONT}">', f"<title>{html.escape(title)}</title>", style(),
+           f'<rect class="page" width="{WIDTH}" height="{height}"/>']
+    out += [f'<text x="16" y="{28 + 22 * number}" font-size="17" font-weight="600">{html.escape(line)}</text>' for number, line in enumerate(heading)]
+    out.append(f'<text class="muted" x="16" y="{top - 16}">{html.escape(y_title)}</text>')
+    out.append(f'<text class="muted" x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{below + 46}" text-anchor="middle">{html.escape(x_title)}</text>')
     for value, text in y_ticks:
-        out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(value):.1f}" y2="{up(value):.1f}" stroke="#e3e6eb"/>')
-        out.append(f'<text x="{LEFT - 8}" y="{up(value) + 4:.1f}" text-anchor="end" fill="#5d6673">{text}</text>')
+        out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(value):.1f}" y2="{up(value):.1f}"/>')
+        out.append(f'<text class="muted" x="{LEFT - 8}" y="{up(value) + 5:.1f}" text-anchor="end">{text}</text>')
     for value, text in x_ticks:
-        out.append(f'<text x="{across(value):.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle" fill="#5d6673">{text}</text>')
-    labels = []
-    for number, (name, curve) in enumerate(curves.items()):
-        color, curve = COLORS[number % len(COLORS)], sorted(curve)
-        dash = ' stroke-dasharray="6 3"' if number >= len(COLORS) else ""
+        out.append(f'<text class="muted" x="{across(value):.1f}" y="{below + 22}" text-anchor="middle">{text}</text>')
+    for name, curve in sorted(curves.items(), key=lambda item: item[0] in emphasis):
+        curve = sorted(curve)
         if len(curve) > 1:
             path = " ".join(f"{across(a):.1f},{up(b):.1f}" for a, b in curve)
-            out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{3.2 if name in emphasis else 1.7}"{dash}/>')
-        out += [f'<circle cx="{across(a):.1f}" cy="{up(b):.1f}" r="3" fill="{color}"/>' for a, b in curve]
-        labels.append((up(curve[-1][1]) + 4, name, color))
-    for position, name, color in spread(labels, 15):
-        out.append(f'<text x="{WIDTH - RIGHT + 10}" y="{position:.1f}" fill="{color}">{html.escape(name)}</text>')
-    return "\n".join([*out, "</svg>"]) + "\n"
+            out.append(f'<polyline points="{path}" {looks[name]}/>')
+        fill = f"var(--c{list(curves).index(name) % len(COLORS)})"
+        out += [f'<circle cx="{across(a):.1f}" cy="{up(b):.1f}" r="{4 if name in emphasis else 3}" style="fill: {fill}"/>' for a, b in curve]
+    return "\n".join([*out, *entries, "</svg>"]) + "\n"
 
 
 def line_chart(title, x_title, y_title, curves, emphasis=()):
-    """Returns a chart with linear axes; a curve of a single point is a dot. Curves in `emphasis` are thicker."""
+    """Returns a chart with linear axes that begin near the smallest value; a curve of a single point is a dot. Curves in
+    `emphasis` are bold."""
     points = [point for curve in curves.values() for point in curve]
-    left, high = min(p[0] for p in points), max(p[1] for p in points) * 1.05
-    right = max(max(p[0] for p in points), left + 1e-9)
-    titles = [f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 14}" text-anchor="middle" fill="#5d6673">{html.escape(x_title)}</text>',
-              f'<text x="{LEFT}" y="{TOP - 6}" text-anchor="start" fill="#5d6673">{html.escape(y_title)}</text>']
-    return draw(title, curves, lambda value: (value - left) / (right - left), lambda value: value / high,
-                [(value, f"{value:g}") for value in ticks(left, right)], [(value, f"{value:g}") for value in ticks(0, high)], titles, emphasis)
+    left, right = min(p[0] for p in points), max(p[0] for p in points)
+    right = max(right, left + 1e-9)
+    low, high = min(p[1] for p in points), max(p[1] for p in points)
+    room = 0.08 * ((high - low) or high or 1)
+    low, high = (max(0, low - room) if low >= 0 else low - room), high + room
+    return draw(title, curves, lambda value: (value - left) / (right - left), lambda value: (value - low) / (high - low),
+                [(value, f"{value:g}") for value in ticks(left, right)], [(value, f"{value:,g}") for value in ticks(low, high)],
+                x_title, y_title, emphasis)
 
 
-def times_by_size(title, curves):
-    """Returns a chart of microseconds by bytes, with logarithmic axes."""
+def times_by_size(title, curves, emphasis=()):
+    """Returns a chart of microseconds by bytes, with logarithmic axes. Curves in `emphasis` are bold."""
     points = [point for curve in curves.values() for point in curve]
     sizes, times = sorted({p[0] for p in points}), [p[1] for p in points]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     first, last = math.log2(sizes[0]), max(math.log2(sizes[-1]), math.log2(sizes[0]) + 1)
     return draw(title, curves, lambda size: (math.log2(size) - first) / (last - first),
                 lambda time: (math.log10(time) - low) / max(high - low, 1),
-                [(size, bytes_text(size)) for size in sizes[::max(1, len(sizes) // 8)]],
-                [(10.0 ** power, time_text(10.0 ** power)) for power in range(low, high + 1)])
+                [(size, bytes_text(size)) for size in sizes[::max(1, len(sizes) // 6)]],
+                [(10.0 ** power, time_text(10.0 ** power)) for power in range(low, high + 1)], "size", "time", emphasis)
 
 
 def bar_chart(title, groups):
     """Returns horizontal bars by group: [(heading, [(label, value, text)])]. Bars are as long as their values, relative to
     the largest one of their group. The first bar of each group is emphasised."""
-    label_width, row, line = 230, 26, []
-    y = TOP
+    label_width, row, lines, y = 230, 26, [], 40
     for heading, bars in groups:
         y += 24
-        line.append(f'<text x="{LEFT - 50}" y="{y}" font-weight="600" fill="#1b1f24">{html.escape(heading)}</text>')
+        lines.append(f'<text x="16" y="{y}" font-weight="600">{html.escape(heading)}</text>')
         longest = max(value for _, value, _ in bars)
         for number, (label, value, text) in enumerate(bars):
             y += row
-            length = (WIDTH - label_width - 190) * value / longest
-            line += [f'<text x="{label_width - 10}" y="{y}" text-anchor="end" fill="#1b1f24">{html.escape(label)}</text>',
-                     f'<rect x="{label_width}" y="{y - 13}" width="{max(length, 1):.1f}" height="17" fill="{"#b8c0cc" if number else COLORS[0]}"/>',
-                     f'<text x="{label_width + length + 8:.1f}" y="{y}" fill="#1b1f24">{html.escape(text)}</text>']
+            length = (WIDTH - label_width - 130) * value / longest
+            fill = "var(--grid)" if number else "var(--c0)"
+            lines += [f'<text x="{label_width - 10}" y="{y}" text-anchor="end">{html.escape(label)}</text>',
+                      f'<rect x="{label_width}" y="{y - 13}" width="{max(length, 1):.1f}" height="17" style="fill: {fill}"/>',
+                      f'<text x="{label_width + length + 8:.1f}" y="{y}">{html.escape(text)}</text>']
         y += 8
     height = y + 20
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-                      'font-family="system-ui, sans-serif" font-size="14">', f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-                      f'<text x="{LEFT - 50}" y="32" font-size="16" font-weight="600" fill="#1b1f24">{html.escape(title)}</text>',
-                      *line, "</svg>"]) + "\n"
+                      f'font-family="system-ui, sans-serif" font-size="{FONT}">', f"<title>{html.escape(title)}</title>", style(),
+                      f'<rect class="page" width="{WIDTH}" height="{height}"/>',
+                      f'<text x="16" y="28" font-size="17" font-weight="600">{html.escape(title)}</text>', *lines, "</svg>"]) + "\n"

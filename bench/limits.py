@@ -147,8 +147,8 @@ def picture(result):
                 if name in entry["runs"] and (name == "FSDP2" or fits(entry, name))]
 
     curves = {name: curve(name) for name in ["planned", *UNIFORM, "FSDP2"]}
-    return line_chart(f"{result['model']} between two hosts, {result['rate']}: step time against memory limit", "memory limit, MiB",
-                      "step, ms", {name: points for name, points in curves.items() if points}, emphasis=("planned",))
+    return line_chart(f"Step time by memory limit: {result['model']} on two hosts, {result['rate']}", "memory limit, MiB",
+                      "step time, ms", {name: points for name, points in curves.items() if points}, emphasis=("planned",))
 
 
 def main():

@@ -52,7 +52,8 @@ def main():
             sys.exit(f"{arguments.results}: no correct result of {operation}")
         target = pathlib.Path(f"{arguments.prefix}-{operation}-{ranks}.svg")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(times_by_size(f"{operation}, {ranks} ranks on one host, {group[0]['dtype']}: p50 by size", curves))
+        engine = [title for title in curves if title.startswith("rondo's engine")]
+        target.write_text(times_by_size(f"Median time of {operation} by size, {ranks} ranks on one host, {group[0]['dtype']}", curves, engine))
         print(target)
 
 

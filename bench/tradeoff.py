@@ -181,7 +181,7 @@ def page(result):
                          [[f"{limit / MIB:.0f}", *(f"{milliseconds(run['steps'][name][i])} ({milliseconds(run['predicted'][name][i])})"
                                                   for name in PLANNERS)] for i, limit in enumerate(run["limits"])]),
                   "", "The engine without a plan, in turns with each other:", "",
-                  *table(["zero3 with", "step, ms", "peak, MiB"],
+                  *table(["zero3 with", "step time, ms", "peak, MiB"],
                          [[f"`{row['setting']}`" if row["setting"] != "kept" else "everything kept (zero3_keep)", f"{row['step_ms']:.0f}",
                            f"{row['peak_bytes'] / MIB:.0f}"] for row in run["prefetch"]]),
                   "", "![step time against memory limit, real runs](../images/tradeoff-real.svg)"]
@@ -194,14 +194,14 @@ def pictures(result):
     drawn = {}
     if run := result.get("real"):
         curves = {name: [(limit / MIB, step) for limit, step in zip(run["limits"], run["steps"][name]) if step] for name in PLANNERS}
-        drawn["tradeoff-real"] = line_chart(f"{run['model']}, two hosts, {run['rate']}: memory in the schedule, in keeping, in both",
-                                       "memory limit, MiB", "step, ms", {name: points for name, points in curves.items() if points},
+        drawn["tradeoff-real"] = line_chart(f"Step time if memory buys earlier gathers (schedule), kept parameters (keep), or both: {run['model']}, two hosts, {run['rate']}",
+                                       "memory limit, MiB", "step time, ms", {name: points for name, points in curves.items() if points},
                                        emphasis=("both",))
     if series := result.get("synthetic"):
         curves = {f"{name}, {s['name']}": [(limit / 2**30, step) for limit, step in zip(s["limits"], s["steps"][name]) if step]
                   for s in series for name in PLANNERS}
-        drawn["tradeoff-synthetic"] = line_chart("GPT of 48 layers on 16 ranks: memory in the schedule, in keeping, in both", "memory limit, GiB",
-                                            "step, ms", curves)
+        drawn["tradeoff-synthetic"] = line_chart("Step time if memory buys earlier gathers (schedule), kept parameters (keep), or both: GPT of 48 layers, 16 ranks", "memory limit, GiB",
+                                            "step time, ms", curves)
     return drawn
 
 

@@ -124,6 +124,7 @@ int main(int argc, char** argv) {
         output.empty() ? run.directory / "report.html" : std::filesystem::path(output);
     rondo::write_output(path, rondo::make_page(document));
     nlohmann::ordered_json summary = document["summary"];
+    summary["verdict"] = document["verdict"];
     summary["straggler"] = document["straggler"];
     summary["report"] = path.string();
     summary["notes"] = document["notes"];

@@ -248,6 +248,20 @@ void FlagSet::ask_strategy(TrainFlags& flags) const {
     flags.replicas = chosen->replicas_per_process(flags.options_in(chosen->options));
 }
 
+std::vector<std::string> FlagSet::changed_options(const nlohmann::ordered_json& configuration) const {
+  std::vector<std::string> keys;
+  for (const Flag& flag : flags_) {
+    std::string key = flag.option.name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    const auto value = configuration.find(key);
+    if (value == configuration.end()) continue;
+    const bool is_default =
+        flag.option.default_text && *value == json_of(flag.option.kind, *flag.option.default_text);
+    if (!is_default) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
 nlohmann::ordered_json FlagSet::configuration(const TrainFlags& flags) const {
   nlohmann::ordered_json document = nlohmann::ordered_json::object();
   for (const Flag& flag : flags_) {

@@ -47,6 +47,8 @@ class FlagSet {
   const Flag& require(const std::string& name) const;
   // Returns TrainFlags::configuration.
   nlohmann::ordered_json configuration(const TrainFlags& flags) const;
+  // Returns TrainFlags::changed_options for a configuration.
+  std::vector<std::string> changed_options(const nlohmann::ordered_json& configuration) const;
 
  private:
   // A part of refuse_without_effect(): refuses one option that another leaves without effect.

@@ -162,6 +162,7 @@ struct TrainFlags : TrainerFlags {
   // All options that describe a training, by flag names with '_' (without run directory and resume). As a
   // file of --config it describes the same training.
   nlohmann::ordered_json configuration = {};
+  std::vector<std::string> changed_options = {};  // keys of `configuration` that differ from their defaults
 
   // Returns the `options` that `table` has.
   OptionValues options_in(const OptionTable& table) const;

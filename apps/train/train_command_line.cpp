@@ -122,6 +122,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   flags.engine = set.engine(flags);
   set.ask_strategy(flags);
   flags.configuration = set.configuration(flags);
+  flags.changed_options = set.changed_options(flags.configuration);
 }
 
 // Reads the file's options that `given` does not override. With `notes` records the overridden ones.

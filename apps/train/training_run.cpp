@@ -20,8 +20,10 @@
 #include "rondo/backend/context.h"
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/log.h"
+#include "rondo/base/process.h"
 #include "rondo/base/text.h"
 #include "rondo/data/open.h"
+#include "rondo/format/git_commit.h"
 #include "rondo/format/run_directory.h"
 #include "rondo/memory/scope.h"
 #include "rondo/memory/tracker.h"
@@ -87,15 +89,20 @@ ScheduleOptions schedule_options(const TrainFlags& flags) {
   return options;
 }
 
-Provenance made_by_command() {
-  Provenance made = make_provenance("rondo train", {});
+RunStart run_start(const TrainFlags& flags, std::int64_t parameters) {
+  RunStart start;
+  start.made = make_provenance("rondo train", {});
   const char* command = std::getenv(kCommandVariable);
-  made.command = command != nullptr ? command : own_command();
-  return made;
+  start.made.command = command != nullptr ? command : own_command();
+  start.git_commit = git_commit(".");
+  start.machine = machine_name();
+  start.parameters = parameters;
+  start.changed_options = flags.changed_options;
+  return start;
 }
 
 FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, const OpenedData& data,
-                       const RunDirectory& run, std::shared_ptr<Callback> directory,
+                       const RunDirectory& run, RunStart start, std::shared_ptr<Callback> directory,
                        std::shared_ptr<Callback> prediction) {
   FitOptions options;
   options.epochs = flags.epochs;
@@ -138,7 +145,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   progress.style = parse_progress_style(flags.progress);
   progress.line_every_steps = flags.log_every;
   options.callbacks.push_back(std::make_shared<ProgressDisplay>(progress));
-  options.callbacks.push_back(std::make_shared<RunRecord>(run.path, made_by_command()));
+  options.callbacks.push_back(std::make_shared<RunRecord>(run.path, std::move(start)));
   options.callbacks.push_back(metrics);
   if (prediction) options.callbacks.push_back(std::move(prediction));
   options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
@@ -414,8 +421,8 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   files["data.json"] = describe_data(data.train->info()).dump(2) + "\n";
   FitOptions fit;
   run_agreed(context, [&] {
-    fit = fit_options(flags, place, data, run, std::make_shared<RunDirectoryWriter>(run, std::move(files)),
-                      prediction);
+    fit = fit_options(flags, place, data, run, run_start(flags, parameters),
+                      std::make_shared<RunDirectoryWriter>(run, std::move(files)), prediction);
     fit.named_schedule = schedule_options(flags);
     make_schedule(*fit.named_schedule);
   });

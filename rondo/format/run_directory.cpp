@@ -102,6 +102,15 @@ RunStart start_of(const Json& json, const std::string& where) {
   start.ranks = static_cast<int>(count("ranks", 1, kMostRanks));
   start.first_step = count("first_step", 0, kMostSteps);
   if (json.contains("total_steps")) start.total_steps = count("total_steps", 0, kMostSteps);
+  if (json.contains("git_commit")) start.git_commit = text("git_commit");
+  if (json.contains("machine")) start.machine = text("machine");
+  if (json.contains("parameters")) start.parameters = count("parameters", 0, kMostSteps);
+  if (json.contains("changed_options")) {
+    const std::string place = json_place(where, "changed_options");
+    start.changed_options.emplace();
+    for (const Json& key : json_list(json["changed_options"], place))
+      start.changed_options->push_back(json_text(key, place));
+  }
   return start;
 }
 
@@ -114,6 +123,10 @@ Json to_json(const RunStart& start) {
   json["ranks"] = start.ranks;
   json["first_step"] = start.first_step;
   if (start.total_steps > 0) json["total_steps"] = start.total_steps;
+  if (!start.git_commit.empty()) json["git_commit"] = start.git_commit;
+  if (!start.machine.empty()) json["machine"] = start.machine;
+  if (start.parameters > 0) json["parameters"] = start.parameters;
+  if (start.changed_options) json["changed_options"] = *start.changed_options;
   return json;
 }
 

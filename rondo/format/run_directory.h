@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ std::string own_command();
 std::string shell_text(std::span<const std::string> words);
 
 // An entry of run.json, the record of a training's starts: {starts: [{program, version, time, host, command,
-// strategy, backend, ranks, first_step, total_steps}]}. A resumed run has several entries.
+// strategy, backend, ranks, first_step, total_steps, git_commit, machine, parameters, changed_options}]}. A
+// resumed run has several entries. Unknown members are missing.
 
 struct RunStart {
   Provenance made;
@@ -39,6 +41,11 @@ struct RunStart {
   int ranks = 0;
   std::int64_t first_step = 0;   // steps done before this start
   std::int64_t total_steps = 0;  // steps done at the end of the training; 0: unknown
+  std::string git_commit = {};   // commit of the folder in which the training started; empty: unknown
+  std::string machine = {};      // processor of rank 0's host; empty: unknown
+  std::int64_t parameters = 0;   // number of parameters of the whole model; 0: unknown
+  // keys of config.json whose values differ from the defaults; nullopt: unknown
+  std::optional<std::vector<std::string>> changed_options = {};
 };
 
 nlohmann::ordered_json to_json(const RunStart& start);

@@ -16,18 +16,30 @@ std::string label_of(const Action& action) {
   return str(prefix, action.micro_batch);
 }
 
-const char* color_of(const Action& action, bool second) {
+// Returns the class of the style below: the kind, and the second stage of a rank.
+const char* class_of(const Action& action, bool second) {
   switch (action.kind) {
     case ActionKind::forward:
-      return second ? "#1d4ed8" : "#60a5fa";
+      return second ? "f2" : "f1";
     case ActionKind::backward:
-      return second ? "#15803d" : "#4ade80";
+      return second ? "b2" : "b1";
     case ActionKind::backward_input:
-      return second ? "#0f766e" : "#2dd4bf";
+      return second ? "i2" : "i1";
     default:
-      return second ? "#a16207" : "#facc15";
+      return second ? "w2" : "w1";
   }
 }
+
+// Colours for light and dark pages. The background is painted, because a page may be dark where the reader's
+// system is light.
+constexpr const char* kStyle = R"(<style>
+svg { --page: #ffffff; --text: #1b1f24; --idle: #e5e7eb; }
+@media (prefers-color-scheme: dark) { svg { --page: #161b22; --text: #e6e9ee; --idle: #323a45; } }
+text { fill: var(--text); } rect { stroke: var(--page); } .page { fill: var(--page); } .idle { fill: var(--idle); stroke: none; }
+.f1 { fill: #60a5fa; } .b1 { fill: #4ade80; } .i1 { fill: #2dd4bf; } .w1 { fill: #facc15; } .on1 { fill: #0b1220; }
+.f2 { fill: #1d4ed8; } .b2 { fill: #166534; } .i2 { fill: #0f766e; } .w2 { fill: #854d0e; } .on2 { fill: #ffffff; }
+</style>
+)";
 
 double shortest_slot(const Simulation& simulation) {
   double shortest = simulation.step_s;
@@ -62,24 +74,33 @@ std::string draw(const Schedule& schedule, const Simulation& simulation, int col
 }
 
 std::string to_svg(const Schedule& schedule, const Simulation& simulation) {
-  constexpr int kLeft = 60, kHeight = 22, kGap = 4;
+  constexpr double kWidth = 900, kLeft = 84, kLargestFont = 24;
   if (simulation.step_s <= 0) return "";
-  const double scale = std::min(26 / shortest_slot(simulation), 1600 / simulation.step_s);
-  const int height = schedule.ranks * (kHeight + kGap) + kGap;
-  std::string svg = str("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"",
-                        kLeft + static_cast<int>(simulation.step_s * scale) + kGap, "\" height=\"", height,
-                        "\" font-family=\"sans-serif\" font-size=\"11\">\n<title>", schedule.name, ", ",
-                        schedule.ranks, " ranks, ", schedule.micro_batches, " micro-batches</title>\n");
+  // Numbers are as large as they fit, so that a phone can show the picture.
+  const double scale = (kWidth - kLeft - 6) / simulation.step_s;
+  const double digits = schedule.micro_batches > 10 ? 2 : 1;
+  const double font = std::min(kLargestFont, std::max(3.0, 1.5 * shortest_slot(simulation) * scale / digits));
+  const int row = static_cast<int>(std::max(font, kLargestFont / 1.3) * 1.6);
+  const int height = schedule.ranks * (row + 6) + 6;
+  std::string svg =
+      str("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", kWidth, " ", height, "\" width=\"", kWidth,
+          "\" height=\"", height, "\" font-family=\"system-ui, sans-serif\" font-size=\"",
+          std::lround(font * 10) / 10.0, "\">\n<title>", schedule.name, ", ", schedule.ranks, " ranks, ",
+          schedule.micro_batches, " micro-batches</title>\n", kStyle, "<rect class=\"page\" width=\"", kWidth,
+          "\" height=\"", height, "\"/>\n");
   for (int rank = 0; rank < schedule.ranks; ++rank) {
-    const int top = kGap + rank * (kHeight + kGap);
-    svg += str("<text x=\"4\" y=\"", top + 15, "\">rank ", rank, "</text>\n<rect x=\"", kLeft, "\" y=\"", top,
-               "\" width=\"", simulation.step_s * scale, "\" height=\"", kHeight, "\" fill=\"#e5e7eb\"/>\n");
+    const int top = 6 + rank * (row + 6);
+    const double baseline = top + row / 2.0 + 0.36 * font;
+    svg += str("<text x=\"6\" y=\"", top + row / 2 + 8, "\" font-size=\"23\">rank ", rank,
+               "</text>\n<rect class=\"idle\" x=\"", kLeft, "\" y=\"", top, "\" width=\"",
+               simulation.step_s * scale, "\" height=\"", row, "\"/>\n");
     for (const Slot& slot : simulation.slots[static_cast<std::size_t>(rank)]) {
       const double left = kLeft + slot.begin_s * scale, width = (slot.end_s - slot.begin_s) * scale;
-      svg += str("<rect x=\"", left, "\" y=\"", top, "\" width=\"", width, "\" height=\"", kHeight,
-                 "\" fill=\"", color_of(slot.action, slot.action.stage >= schedule.ranks),
-                 "\" stroke=\"white\"/><text x=\"", left + width / 2, "\" y=\"", top + 15,
-                 "\" text-anchor=\"middle\">", slot.action.micro_batch, "</text>\n");
+      const bool second = slot.action.stage >= schedule.ranks;
+      svg += str("<rect class=\"", class_of(slot.action, second), "\" x=\"", left, "\" y=\"", top, "\" width=\"",
+                 width, "\" height=\"", row, "\"/><text class=\"", second ? "on2" : "on1", "\" x=\"",
+                 left + width / 2, "\" y=\"", baseline, "\" text-anchor=\"middle\">", slot.action.micro_batch,
+                 "</text>\n");
     }
   }
   return svg + "</svg>\n";

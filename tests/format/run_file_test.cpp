@@ -52,6 +52,28 @@ TEST(RunFile, EachStartIsKeptBehindThoseBefore) {
   EXPECT_EQ(starts[1].made.command, start_at(7, "").made.command);
 }
 
+TEST(RunFile, KeepsOriginAndChangedOptions) {
+  const TemporaryDirectory directory;
+  RunStart start = start_at(0, "ddp");
+  EXPECT_FALSE(to_json(start).contains("changed_options")) << "unknown members are missing";
+  start.git_commit = std::string(40, 'a');
+  start.machine = "a processor";
+  start.parameters = 12;
+  start.changed_options = {"lr", "model"};
+  add_run_start(directory / "run.json", start);
+  start.changed_options.emplace();
+  start.first_step = 3;
+  add_run_start(directory / "run.json", start);
+  const std::vector<RunStart> starts = read_run_starts(directory / "run.json");
+  ASSERT_EQ(starts.size(), 2U);
+  EXPECT_EQ(starts[0].git_commit, start.git_commit);
+  EXPECT_EQ(starts[0].machine, "a processor");
+  EXPECT_EQ(starts[0].parameters, 12);
+  EXPECT_EQ(starts[0].changed_options, (std::vector<std::string>{"lr", "model"}));
+  ASSERT_TRUE(starts[1].changed_options.has_value());
+  EXPECT_TRUE(starts[1].changed_options->empty());
+}
+
 TEST(RunFile, NewTrainingClearsEarlierStarts) {
   const TemporaryDirectory directory;
   add_run_start(directory / "run.json", start_at(0, "ddp"));

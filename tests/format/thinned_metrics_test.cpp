@@ -135,8 +135,8 @@ TEST(ThinnedMetrics, OfLongRunsKeepWhatTheReportDraws) {
   ASSERT_EQ(document["split"].size(), 2U);
   EXPECT_NEAR(document["split"][1]["compute_ms"].get<double>(), 1.25, 1e-9);
   bool not_finite = false;
-  for (const auto& note : document["notes"])
-    not_finite = not_finite || note.get<std::string>().find("not finite") != std::string::npos;
+  for (const auto& finding : document["verdict"])
+    not_finite = not_finite || finding["text"].get<std::string>().find("NaN or infinite") != std::string::npos;
   EXPECT_TRUE(not_finite);
   for (const auto& metric : document["metrics"]) {
     if (metric["name"] == "gradient_norm") {

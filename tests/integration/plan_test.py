@@ -5,8 +5,8 @@ import re
 import signal
 
 import pytest
-from report_test import (browser, canvas_of, expect_fits, expect_readable, is_power_of_two,  # noqa: F401  (fixtures)
-                         open_page)
+from report_pages import (LOOKS, browser, canvas_of, expect_fits, expect_readable, is_power_of_two,  # noqa: F401  (fixtures)
+                          open_page)
 
 GPT = ("--synthetic", "gpt:layers=8,dim=1024,seq=512,rate=1e9", "--ranks", "8")
 KEYS = {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes", "ranks", "solve_s", "solver",
@@ -178,7 +178,7 @@ def test_plan_page_on_phone_and_in_dark_mode(rondo, open_page, tmp_path):  # noq
     result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--html", "plan.html", "--sweep", "3", "--gap", "0.05",
                    "--plan-time-limit", "3s")
     assert result.returncode == 0, result.stderr
-    for width, dark in ((1280, True), (420, False), (420, True)):
+    for width, dark in (look.values for look in LOOKS):
         probe = open_page(tmp_path / "plan.html", width=width, dark=dark)
         assert len(probe["canvases"]) == 3
         expect_readable(probe)

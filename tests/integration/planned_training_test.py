@@ -3,7 +3,7 @@ import json
 import re
 
 import pytest
-from report_test import browser, open_page  # noqa: F401  (fixtures)
+from report_pages import browser, open_page  # noqa: F401  (fixtures)
 from sharded_test import SMALL, losses, text, train  # noqa: F401  (fixtures)
 
 CONFIG = {"layers": 2, "heads": 2, "width": 32, "context": 32}
@@ -150,7 +150,7 @@ def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  #
         assert unit["predicted"].keys() == figures
         assert unit["measured"].keys() == ({"exposed_comm_ms"} if unit["name"] == "root" else figures)
     assert rondo("report", tmp_path / "run").returncode == 0
-    assert {"Plan and reality", "Units, predicted and measured", "Waits and memory of units, predicted and measured",
+    assert {"Plan and measurement", "Units, predicted and measured", "Waits and memory of units, predicted and measured",
             "Memory by slot, as planned", "Timeline of the step, as planned", "Step time against memory limit"} <= \
         set(open_page(tmp_path / "run" / "report.html")["titles"])
 

@@ -3,7 +3,7 @@ import datetime
 import json
 import socket
 
-from report_test import browser, open_page  # noqa: F401  (fixtures)
+from report_pages import browser, open_page  # noqa: F401  (fixtures)
 from train_test import text, train  # noqa: F401  (fixtures)
 
 

@@ -182,7 +182,9 @@ TEST(Schedule, IsPrintedAndDrawn) {
   EXPECT_EQ(draw(schedule, simulate(schedule, StageTimes{1, 1, 1, 0})),
             "rank 0  0-- 1-- .   .   b0----- .   b1----- \n"
             "rank 1  .   0-- b0----- 1-- b1----- .   .   \n");
-  EXPECT_NE(to_svg(schedule, simulate(schedule, StageTimes{})).find("<title>1f1b"), std::string::npos);
+  const std::string picture = to_svg(schedule, simulate(schedule, StageTimes{}));
+  for (const char* part : {"<title>1f1b", "prefers-color-scheme: dark", "class=\"page\"", "viewBox=\"0 0 900 "})
+    EXPECT_NE(picture.find(part), std::string::npos) << part;
 }
 
 TEST(Schedule, RefusesWhatCannotBe) {

@@ -1,7 +1,7 @@
-// Communication by unit of the model: how long it waited, travelled, was hidden and was waited for.
+// Communication by unit of the model: time in the queue and in transfer, overlapped and exposed.
 const nameTimes = (times, most) => times.slice(0, most).map(([what, ms]) => `${what} (${format.milliseconds(ms)})`).join(", ");
 
-// More units than this are shown by their largest; the others are one row until somebody asks.
+// Maximum number of units in the table; the smaller ones share a row until the reader asks for all.
 const mostUnitRows = 8;
 
 // "buckets 3 to 9" of ["bucket 3", ..., "bucket 9"]; "5 more units" of others.
@@ -12,45 +12,43 @@ function groupName(units) {
   return `${units.length} more ${numbers.length === units.length ? "buckets" : "units"}`;
 }
 
-// The units with the most time on the link and in the way, in their own order, and those left over.
+// The units with the longest transfers and waits, in their own order, and the remaining ones.
 function largestUnits(units) {
   const weight = (unit) => unit.exposed_ms + unit.link_ms;
   const chosen = new Set([...units].sort((a, b) => weight(b) - weight(a)).slice(0, mostUnitRows));
   return [units.filter((unit) => chosen.has(unit)), units.filter((unit) => !chosen.has(unit))];
 }
 
-// A table below the timeline for one rank of the step; `show(blocks)` puts another step's figures in.
-function blockTable(body, controls, blocks) {
+// A table below the timeline for one rank of the step; `show(timeline)` puts another step's figures in.
+function blockTable(body, controls, timeline) {
   const ranks = [...new Set(run.timelines.flatMap((t) => t.blocks).map((unit) => unit.rank))].sort((a, b) => a - b);
   if (ranks.length === 0) return { show: () => {} };
   let [rank] = ranks;
-  let shown = blocks;
+  let shown = timeline;
   let whole = false;
   const place = element("div", { class: "blocks" });
   const fill = () => {
-    const units = shown.filter((unit) => unit.rank === rank);
+    const units = shown.blocks.filter((unit) => unit.rank === rank);
     const few = units.length <= mostUnitRows + 2;
     const [largest, others] = whole || few ? [units, []] : largestUnits(units);
     const sum = (of, key) => of.reduce((total, unit) => total + unit[key], 0);
     const hidden = (unit) => unit.overlapped.reduce((total, [, ms]) => total + ms, 0);
-    // Times in the queue and on the link may pass side by side, so only what was waited for adds up.
+    // Times of several units overlap, so only the exposed ones add up.
     const together = (name, of) => [name, String(sum(of, "blocks")), format.bytes(sum(of, "bytes")), "", "", "",
       format.milliseconds(sum(of, "exposed_ms")), ""];
     const rows = largest.map((unit) => [unit.unit, String(unit.blocks), format.bytes(unit.bytes),
       format.milliseconds(unit.queued_ms), format.milliseconds(unit.link_ms), format.milliseconds(hidden(unit)),
       format.milliseconds(unit.exposed_ms), nameTimes(unit.overlapped, 2) || "–"]);
     if (others.length > 0) rows.push(together(groupName(others), others));
-    place.replaceChildren(element("h3", {}, `Communication of rank ${rank}, by unit`),
-      table(["Unit", "Blocks", "Bytes", "In the queue", "On the link", "Overlapped", "Exposed", "Mostly during"], rows, together("all", units)));
+    place.replaceChildren(element("h4", {}, `Communication of rank ${rank} in step ${format.integer(shown.step)}, by unit`),
+      table(["Unit", "Blocks", "Bytes", "Queued", "In transfer", "Overlapped", "Exposed", "Overlapped with"], rows, together("all", units)));
     if (!few) {
-      const button = element("button", { type: "button" }, whole ? `Show the ${mostUnitRows} largest` : `Show all ${units.length}`);
-      button.addEventListener("click", () => {
+      place.append(button(whole ? `Show the ${mostUnitRows} largest` : `Show all ${units.length}`, () => {
         whole = !whole;
         fill();
-      });
-      place.append(button);
+      }));
     }
-    place.append(element("p", { class: "caption" }, "In the queue and on the link: time in which at least one block of the unit was. Overlapped: the part of it in which this rank computed. Exposed: computation stood still for the unit."));
+    place.append(element("p", { class: "caption" }, "Queued, in transfer: time with at least one block of the unit in that state. Overlapped: part of the transfer during which this rank computed. Exposed: time that computation waited for the unit in this step."));
   };
   fill();
   body.append(place);

@@ -2,13 +2,14 @@
 // dark draws all of them again.
 const drawn = [];
 
-function draw(body, label, makeConfiguration, height) {
+function draw(body, label, makeConfiguration, height, linked = false) {
   const canvas = element("canvas", { role: "img", "aria-label": label });
   const plot = element("div", { class: "plot" }, canvas);
   if (height) plot.style.height = `${height}px`;
   body.append(plot);
   const entry = {
     chart: null,
+    linked,
     resize(pixels) {
       plot.style.height = `${pixels}px`;
     },
@@ -19,6 +20,7 @@ function draw(body, label, makeConfiguration, height) {
   };
   entry.render();
   drawn.push(entry);
+  if (linked) zoomByMouse(canvas, entry);
   document.documentElement.dataset.charts = String(drawn.length);
   return entry;
 }
@@ -123,10 +125,31 @@ const endLabels = (series, room) => ({
 const takeTurns = (series) => series.map((s, i) => (i === 0 ? s
   : { ...s, dash: [6, 6 * (series.length - 1)], dashOffset: 6 * (series.length - 1 - i) }));
 
+// A range of values that a chart shows whole: some room beyond them, but none below 0 for what is never below 0, and none
+// above 1 for a share. The library extends it to round marks.
+function valueBounds(series, y, range) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { points } of series) {
+    for (const [at, value] of points) {
+      if (value === null || (range && (at < range[0] || at > range[1]))) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  if (low > high) return {};
+  const isPositive = low >= 0;
+  const isShare = y.share && high <= 1;
+  const fromZero = y.zero && isPositive;
+  const room = 0.06 * ((fromZero ? high : high - low) || Math.abs(high) || 1);
+  low = fromZero ? 0 : isPositive ? Math.max(0, low - room) : low - room;
+  high = isShare ? Math.min(1, high + room) : high + room;
+  return { suggestedMin: low, suggestedMax: high };
+}
+
 function dataset(s, index, all) {
   const band = s.role === "band";
   return {
-    label: s.label,
+    label: s.label, name: s.name || s.label, isSmoothed: Boolean(s.isSmoothed), isFaint: Boolean(s.faint || band), paint: color(s.color),
     data: s.points.map(([px, py]) => ({ x: px, y: py })),
     borderColor: color(s.color) + (s.faint || band ? "55" : ""),
     backgroundColor: color(s.color) + (band ? "33" : ""),
@@ -145,28 +168,32 @@ function dataset(s, index, all) {
 }
 
 // series: [{label, color, points: [[x, y]], width?, faint?, dots?, end?, mark?, radius?, dash?, role?: "band", fill?}]
-// x and y: {title, format, kind?: "time" | "bytes", logarithmic?, zero?, from?: "data"}
-// With `labels` lines have their names, or `end`, at their ends where there is room.
-function lineChart(body, label, options, height) {
+// x and y: {title, format, kind?: "time" | "bytes", logarithmic?, zero?, share?, from?: "data"}
+// With `labels` lines have their names, or `end`, at their ends where there is room. With `linked` the chart shares cursor
+// and zoom with the other linked ones.
+function lineChart(body, label, options, height, linked = false) {
   return draw(body, label, () => {
     const { series, x, y, labels } = options();
     const room = labels && body.clientWidth > 560 ? 170 : 8;
+    const range = linked ? view.range : null;
+    const end = largestOf(series, 0);
+    const span = range ? range[1] - range[0] : end;
+    const bounds = range ? { min: range[0], max: range[1] } : x.from === "data" ? {} : { min: 0, max: end || undefined };
     return {
       type: "line",
-      plugins: room > 8 ? [crosshair, endLabels(series, room)] : [crosshair],
+      plugins: [crosshair, ...(room > 8 ? [endLabels(series, room)] : []), ...(linked ? [linkedCursor(y.format)] : [])],
       data: { datasets: series.map(dataset) },
       options: {
         animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
         layout: { padding: { right: room } },
         interaction: { mode: "nearest", axis: "x", intersect: false },
         scales: {
-          x: axis(x.title, x.kind === "time" ? (value) => format.clock(value, largestOf(series, 0)) : x.format, {
-            axis: x.from === "data" ? { type: "linear" } : { type: "linear", min: 0, max: largestOf(series, 0) || undefined },
-            ticks: { maxTicksLimit: 8, includeBounds: false, ...marks(x, series, 0) },
+          x: axis(x.title, x.kind === "time" ? (value) => format.clock(value, span) : x.format, {
+            axis: { type: "linear", ...bounds },
+            ticks: { maxTicksLimit: 8, includeBounds: false, ...(range ? {} : marks(x, series, 0)) },
           }),
           y: axis(y.title, y.format, {
-            // Grace: a line that is constant must not lie on the frame.
-            axis: y.logarithmic ? { type: "logarithmic" } : { type: "linear", beginAtZero: Boolean(y.zero), grace: "6%" },
+            axis: y.logarithmic ? { type: "logarithmic" } : { type: "linear", ...valueBounds(series, y, range) },
             ticks: { maxTicksLimit: 6, ...(y.logarithmic ? {} : marks(y, series, 1)) },
           }),
         },
@@ -179,7 +206,7 @@ function lineChart(body, label, options, height) {
         },
       },
     };
-  }, height);
+  }, height, linked);
 }
 
 // About `count` rows of one or several curves, for the table under a chart.

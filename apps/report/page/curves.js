@@ -4,16 +4,8 @@ const byTime = (points) => points.map(([, elapsed, value]) => [elapsed, value]);
 const stepAxis = { title: "Step", format: format.integer };
 const timeAxis = { title: "Time", format: format.seconds, kind: "time" };
 
-// Exponential moving average, corrected for its start (Kingma and Ba, 2015, section 3).
-function smooth(points, weight) {
-  let average = 0;
-  let norm = 0;
-  return points.map(([x, y]) => {
-    average = weight * average + (1 - weight) * y;
-    norm = weight * norm + (1 - weight);
-    return [x, average / norm];
-  });
-}
+// The horizontal axis of linked charts at the moment.
+const over = () => (view.time ? { pick: byTime, axis: timeAxis } : { pick: byStep, axis: stepAxis });
 
 function menu(label, choices, show) {
   const select = element("select", { "aria-label": label }, ...choices.map((choice, i) =>
@@ -22,130 +14,114 @@ function menu(label, choices, show) {
   return select;
 }
 
-// Figures that training and validation may have, over steps or time: the loss, and every metric.
-function qualityCard({ title, caption, training, validation, name = title.toLowerCase(), smoothed = false, missing }) {
-  const axes = [{ label: "by step", pick: byStep, axis: stepAxis }];
-  if (run.summary.elapsed_s !== null) axes.push({ label: "by time", pick: byTime, axis: timeAxis });
+// A table of samples that is made anew, open or closed as it was, when `renew()` is called.
+function sampledTable(body, make) {
+  let table = make();
+  body.append(table);
+  return () => {
+    const next = make();
+    next.open = table.open;
+    table.replaceWith(next);
+    table = next;
+  };
+}
+
+// Figures that training and validation may have: the loss, and every metric.
+function qualityCard({ title, caption, training, validation, logarithmic = false, share = false, missing }) {
   card(title, caption, (body, controls) => {
     if (training.length + validation.length === 0) {
       body.append(nothing(missing));
       return;
     }
-    const state = { weight: 0, logarithmic: false, over: axes[0] };
-    const lines = () => {
-      const made = [];
-      if (training.length) made.push({ label: "training", color: "train", points: state.over.pick(training) });
-      if (validation.length) {
-        made.push({ label: "validation", color: "validation", points: state.over.pick(validation), dots: validation.length < 60, width: 2 });
-      }
-      return made;
-    };
-    body.append(legend(lines()));
-    const chart = lineChart(body, `${title}: ${lines().map((s) => s.label).join(" and ")} ${name}`, () => {
-      const shown = lines();
-      if (state.weight > 0 && training.length > 2) {
-        const [raw] = shown;
-        shown[0] = { ...raw, points: smooth(raw.points, state.weight), label: "training, smoothed" };
-        shown.push({ ...raw, faint: true, width: 1 });
-      }
-      return { series: shown, x: state.over.axis, y: { title, format: format.number, logarithmic: state.logarithmic } };
-    });
-    const sampled = () => dataTable([state.over.axis.title, ...lines().map((s) => s.label)],
-      sampleRows(lines(), state.over.axis.format, format.number));
-    let shownTable = sampled();
-    body.append(shownTable);
-    if (smoothed) {
-      const range = element("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: "0" });
-      range.addEventListener("input", () => {
-        state.weight = Number(range.value);
-        chart.render();
-      });
-      const log = element("input", { type: "checkbox" });
-      log.addEventListener("change", () => {
-        state.logarithmic = log.checked;
-        chart.render();
-      });
-      controls.append(element("label", {}, "Smooth", range), element("label", {}, log, "Log"));
-    }
-    if (axes.length < 2) return;
-    controls.append(menu(`${title}: horizontal axis`, axes, (choice) => {
-      state.over = choice;
+    const y = { title, format: share ? format.share : format.number, logarithmic: false, share };
+    const lines = (pick) => [
+      training.length > 0 && { label: "training", color: "train", points: pick(training) },
+      validation.length > 0 && { label: "validation", color: "validation", points: pick(validation), dots: validation.length < 60, width: 2 },
+    ].filter(Boolean);
+    body.append(legend(lines(byStep)));
+    const chart = lineChart(body, `${title}: ${lines(byStep).map((line) => line.label).join(" and ")}`, () =>
+      ({ series: smoothed(lines(over().pick)), x: over().axis, y }), undefined, true);
+    body.append(dataTable(["Step", ...lines(byStep).map((line) => line.label)], sampleRows(lines(byStep), format.integer, y.format)));
+    if (!logarithmic) return;
+    const log = element("input", { type: "checkbox" });
+    log.addEventListener("change", () => {
+      y.logarithmic = log.checked;
       chart.render();
-      const next = sampled();
-      next.open = shownTable.open;
-      shownTable.replaceWith(next);
-      shownTable = next;
-    }));
+    });
+    controls.append(element("label", {}, log, "Log scale"));
   });
 }
 
 // Metrics of rondo's own get a title and a caption; a user's metric keeps the name that its author gave it.
 const knownMetrics = {
-  accuracy: ["Accuracy", "Share of predictions that are right."],
-  perplexity: ["Perplexity", "e to the mean loss of a prediction."],
-  loss_scale: ["Loss scale", "That gradients were computed with, so that small ones do not vanish."],
-  routed_tokens: ["Tokens to experts", "Of all layers and ranks, once for each expert that a token goes to."],
-  dropped_tokens: ["Dropped tokens", "Of those, the ones beyond an expert's capacity: it adds nothing to them."],
-  balance_loss: ["Balance loss", "The auxiliary loss of the routers, mean over layers; not part of the loss."],
-  gradient_norm: ["Gradient norm", "Of all parameters together, before it was clipped."],
+  accuracy: ["Accuracy", "Share of correct predictions."],
+  perplexity: ["Perplexity", "exp(mean loss)."],
+  loss_scale: ["Loss scale", "Factor of the loss during backward, so that small gradients do not become 0."],
+  routed_tokens: ["Tokens to experts", "Of all layers and ranks; a token counts once for each expert that it goes to."],
+  dropped_tokens: ["Dropped tokens", "Tokens beyond an expert's capacity, which that expert ignores."],
+  balance_loss: ["Balance loss", "Auxiliary loss of the routers, mean over layers; not part of the loss."],
+  gradient_norm: ["Gradient norm", "L2 norm over all parameters, before clipping."],
 };
 const metricTitle = (name) => (knownMetrics[name] || [name])[0];
+// Metrics that are shares of something, shown in percent while they are within 0 and 1.
+const isShare = (name, points) => /accuracy|precision|recall|f1|auc/i.test(name) && points.every(([, , value]) => value >= 0 && value <= 1);
 
 function metricCards() {
   for (const metric of run.metrics) {
-    const [title, caption] = knownMetrics[metric.name] || [metric.name, "A metric of this run."];
-    qualityCard({ title, caption, training: metric.training, validation: metric.validation });
+    const [title, caption] = knownMetrics[metric.name] || [metric.name, "Metric of this run."];
+    const { training, validation } = metric;
+    qualityCard({ title, caption, training, validation, share: isShare(metric.name, [...training, ...validation]) });
   }
 }
 
-function curveCard(title, caption, points, color, yAxis) {
+function curveCard(title, caption, points, color, yAxis, isNoisy = false) {
   card(title, caption, (body) => {
     if (points.length === 0) {
       body.append(nothing(`No ${title.toLowerCase()} was recorded.`));
       return;
     }
-    const series = [{ label: title.toLowerCase(), color, points: byStep(points) }];
-    lineChart(body, `${title} over steps`, () => ({ series, x: stepAxis, y: yAxis }), 230);
-    body.append(dataTable(["Step", title], sampleRows(series, format.integer, yAxis.format)));
+    const series = () => [{ label: title.toLowerCase(), color, points: over().pick(points) }];
+    lineChart(body, `${title} over the run`, () => ({ series: isNoisy ? smoothed(series()) : series(), x: over().axis, y: yAxis }), 230, true);
+    body.append(dataTable(["Step", title], sampleRows([{ points: byStep(points) }], format.integer, yAxis.format)));
   });
 }
 
 // Lines of a few ranks; of many a band from the smallest to the largest, and the mean in it.
-function rankSeries(curves) {
+function rankSeries(curves, pick) {
   const of = (role) => curves.find((c) => c.role === role);
   if (!of("mean")) {
-    return takeTurns(curves.map((c) => ({ label: c.label, color: rankColor(c.rank), points: byStep(c.points), width: 1.6 })));
+    return takeTurns(curves.map((c) => ({ label: c.label, color: rankColor(c.rank), points: pick(c.points), width: 1.6 })));
   }
   return [
-    { label: of("smallest").label, color: "rank-0", points: byStep(of("smallest").points), role: "band" },
-    { label: of("largest").label, color: "rank-0", points: byStep(of("largest").points), role: "band", fill: "-1" },
-    { label: of("mean").label, color: "rank-0", points: byStep(of("mean").points), width: 1.8 },
+    { label: of("smallest").label, color: "rank-0", points: pick(of("smallest").points), role: "band" },
+    { label: of("largest").label, color: "rank-0", points: pick(of("largest").points), role: "band", fill: "-1" },
+    { label: of("mean").label, color: "rank-0", points: pick(of("mean").points), width: 1.8 },
   ];
 }
 
 // One curve a rank; with several `choices` [{label, curves}] a menu switches between them.
-function ranksCard(title, caption, choices, yAxis) {
+function ranksCard(title, caption, choices, yAxis, isNoisy = false) {
   const available = choices.filter((choice) => choice.curves.length > 0);
   card(title, caption, (body, controls) => {
     if (available.length === 0) {
       body.append(nothing(`No ${title.toLowerCase()} was recorded.`));
       return;
     }
-    let current = rankSeries(available[0].curves);
-    body.append(legend(current));
-    const chart = lineChart(body, `${title}, one line a rank`, () => ({ series: current, x: stepAxis, y: yAxis }), 230);
-    const sampled = () => dataTable(["Step", ...current.map((s) => s.label)],
-      sampleRows(current, format.integer, yAxis.format));
-    let shownTable = sampled();
-    body.append(shownTable);
+    let [{ curves }] = available;
+    body.append(legend(rankSeries(curves, byStep)));
+    const chart = lineChart(body, `${title}, one line a rank`, () => {
+      const series = rankSeries(curves, over().pick);
+      return { series: isNoisy ? smoothed(series) : series, x: over().axis, y: yAxis };
+    }, 230, true);
+    const renew = sampledTable(body, () => {
+      const series = rankSeries(curves, byStep);
+      return dataTable(["Step", ...series.map((s) => s.label)], sampleRows(series, format.integer, yAxis.format));
+    });
     if (available.length < 2) return;
-    controls.append(menu(`${title}: what is shown`, available, (choice) => {
-      current = rankSeries(choice.curves);
+    controls.append(menu(`${title}: values shown`, available, (choice) => {
+      curves = choice.curves;
       chart.render();
-      const next = sampled();
-      next.open = shownTable.open;
-      shownTable.replaceWith(next);
-      shownTable = next;
+      renew();
     }));
   });
 }

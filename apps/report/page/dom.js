@@ -58,13 +58,9 @@ function legend(entries, shape = "line") {
   }));
 }
 
-// A table that scrolls by itself where it is too wide, and says so there. `foot` is one more row.
-function table(headings, rows, foot) {
-  const row = (cells, tag, more = {}) => element("tr", {}, ...cells.map((cell) => element(tag, more, cell)));
-  const made = element("table", {}, element("thead", {}, row(headings, "th", { scope: "col" })),
-    element("tbody", {}, ...rows.map((cells) => row(cells, "td"))));
-  if (foot) made.append(element("tfoot", {}, row(foot, "td")));
-  const box = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${headings.filter(Boolean).join(", ")}` }, made);
+// An element that scrolls by itself where it is too wide, and says so there.
+function scrolling(label, content) {
+  const box = element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, content);
   const place = element("div", { class: "table" }, box, element("p", { class: "more", "aria-hidden": "true" }, "more columns: scroll sideways →"));
   const look = () => {
     const hidden = box.scrollWidth - box.clientWidth;
@@ -76,19 +72,51 @@ function table(headings, rows, foot) {
   return place;
 }
 
+// `foot` is one more row.
+function table(headings, rows, foot) {
+  const row = (cells, tag, more = {}) => element("tr", {}, ...cells.map((cell) => element(cell === "" && tag === "th" ? "td" : tag, cell === "" ? {} : more, cell)));
+  const made = element("table", {}, element("thead", {}, row(headings, "th", { scope: "col" })),
+    element("tbody", {}, ...rows.map((cells) => row(cells, "td"))));
+  if (foot) made.append(element("tfoot", {}, row(foot, "td")));
+  return scrolling(`Table: ${headings.filter(Boolean).join(", ")}`, made);
+}
+
 // The same figures for those who do not see the drawing.
 const dataTable = (headings, rows) => element("details", {}, element("summary", {}, "Show as table"), table(headings, rows));
 
-// A card with a title; `fill(body)` puts the chart in. Returns the place for controls.
+// Groups of cards below a heading, each with a link in the bar.
+const page = { grid: null, cards: 0 };
+
+function addLink(id, title) {
+  document.getElementById("links").append(element("a", { href: `#${id}` }, title));
+}
+
+function beginGroup(id, title, ...besides) {
+  page.grid = element("div", { class: "grid" });
+  document.getElementById("charts").append(element("section", { id, class: "group", "aria-labelledby": `${id}-title` },
+    element("div", { class: "head" }, element("h2", { id: `${id}-title` }, title), ...besides), page.grid));
+  addLink(id, title);
+}
+
+function button(text, action, more = {}) {
+  const made = element("button", { type: "button", ...more }, text);
+  made.addEventListener("click", action);
+  return made;
+}
+
+// A card with a title; `fill(body, controls)` puts the chart in. A card with a chart offers it as a picture and its
+// values as a table for other programs.
 function card(title, caption, fill, wide = false) {
   const controls = element("div", { class: "controls" });
   const body = element("div");
-  const id = `chart-${document.querySelectorAll("#charts .card").length}`;
-  document.getElementById("charts").append(
+  const id = `chart-${page.cards++}`;
+  page.grid.append(
     element("figure", { class: wide ? "card wide" : "card", "aria-labelledby": id },
-      element("div", { class: "head" }, element("h2", { id }, title), controls),
+      element("div", { class: "head" }, element("h3", { id }, title), controls),
       element("p", { class: "caption" }, caption), body));
+  const before = drawn.length;
   fill(body, controls);
+  if (drawn.length > before) addDownloads(title, controls, drawn[before]);
 }
 
 const nothing = (text) => element("div", { class: "empty" }, text);

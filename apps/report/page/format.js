@@ -4,7 +4,7 @@ const format = {
   number: (value) => {
     if (value === 0) return "0";
     const size = Math.abs(value);
-    if (size >= 1e6 || size < 1e-3) {
+    if (size >= 1e6 || size < 1e-4) {
       const [mantissa, exponent] = value.toExponential(2).split("e");
       return `${Number(mantissa)}e${Number(exponent)}`;
     }
@@ -30,6 +30,13 @@ const format = {
   percent: (value) => {
     if (Math.abs(value) < 5e-6) return "0 %";  // what additions in another order come to
     return `${Number((100 * value).toPrecision(2))} %`;
+  },
+  // Of a metric that is a share: "25 %", "99.1 %".
+  share: (value) => `${Number((100 * value).toPrecision(3))} %`,
+  // "826 thousand", "1.24 billion".
+  count: (value) => {
+    const [size, unit] = [[1e12, " trillion"], [1e9, " billion"], [1e6, " million"], [1e4, " thousand"]].find(([least]) => value >= least) || [1, ""];
+    return unit ? `${Number((value / (unit === " thousand" ? 1000 : size)).toPrecision(3))}${unit}` : format.integer(value);
   },
   // "2026-11-22 16:24 UTC" of "2026-11-22T16:24:40Z"; what is no such time stays as it is.
   moment: (text) => text.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\dZ$/, "$1 $2 UTC"),

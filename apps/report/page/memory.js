@@ -16,23 +16,18 @@ function rankMenu(controls, label, entries, show) {
   controls.append(select);
 }
 
-// The table that `rows` makes, and a menu of ranks: `show` is told the chosen one, and the table is made anew,
-// open or closed as it was.
+// A table of samples and a menu of ranks that passes the chosen one to `show`.
 function tableOfRank(body, controls, label, entries, rows, show) {
-  let table = rows();
-  body.append(table);
+  const renew = sampledTable(body, rows);
   rankMenu(controls, label, entries, (entry) => {
     show(entry);
-    const next = rows();
-    next.open = table.open;
-    table.replaceWith(next);
-    table = next;
+    renew();
   });
 }
 
 function memoryTimelineCard() {
   const { categories, step, timelines } = run.memory;
-  card("Memory during a step", step === null ? "" : `Bytes in use in step ${format.integer(step)}, by what they are for.`,
+  card("Memory during a step", step === null ? "" : `Tensors in use in step ${format.integer(step)}, by category.`,
     (body, controls) => {
       if (timelines.length === 0) {
         body.append(nothing("No memory timeline was recorded."));
@@ -79,7 +74,7 @@ function memoryTimelineCard() {
 
 function memoryPeakCard() {
   const { categories, peaks } = run.memory;
-  card("Memory at the peak", "What was in use when most was, by unit of the model.", (body, controls) => {
+  card("Memory at the peak", "Tensors in use when a rank used most, by unit of the model.", (body, controls) => {
     if (peaks.length === 0) {
       body.append(nothing("No peak was recorded."));
       return;

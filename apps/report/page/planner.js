@@ -1,10 +1,10 @@
 // A plan, of `rondo plan --html FILE` or of a planned run: memory by slot, the timeline of compute and link, step time against limit.
 const memoryParts = [
-  { key: "persistent", label: "stays: parameters, gradients, optimizer state", color: "rank-0" },
+  { key: "persistent", label: "persistent: parameters, gradients, optimizer state", color: "rank-0" },
   { key: "activations", label: "activations", color: "rank-2" },
   { key: "workspace", label: "workspace", color: "rank-5" },
   { key: "gathered", label: "gathered parameters", color: "rank-1" },
-  { key: "gradients", label: "gradients on their way", color: "rank-3" },
+  { key: "gradients", label: "gradients in transfer", color: "rank-3" },
 ];
 const purposeColors = {
   all_reduce: "rank-4", reduce_scatter: "rank-3", gather_updated: "rank-7", gather_forward: "rank-1", gather_backward: "rank-5",
@@ -27,7 +27,7 @@ const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
 function memoryCard(planner) {
   const slots = planner.timeline.slots;
-  card("Memory by slot, as planned", `What is alive while each slot of the step computes. The line is the limit. ${sentence(planner.summary.binding)}`, (body) => {
+  card("Memory by slot, as planned", `Memory in use during each slot of the step. The line is the limit. ${sentence(planner.summary.binding)}`, (body) => {
     body.append(legend(memoryParts, "block"));
     draw(body, "Bytes alive in every slot by what they are, against the limit", () => ({
       type: "bar",
@@ -79,7 +79,7 @@ function stepTimelineCard(planner) {
   const waits = planner.timeline.slots.filter((slot) => slot.begin_ms - slot.ready_ms > 1e-9);
   const purposes = [...new Set(bars.map((bar) => bar.purpose))];
   const lanes = ["compute", "link"];
-  card("Timeline of the step, as planned", "Upper row: forward and backward of the units, and where they wait. Lower row: what the link carries.", (body) => {
+  card("Timeline of the step, as planned", "Upper row: forward and backward of the units, and their waits. Lower row: transfers.", (body) => {
     body.append(legend([{ label: "compute", color: "compute" }, { label: "waits", color: "exposed" },
       ...purposes.map((purpose) => ({ label: purpose.replaceAll("_", " "), color: purposeColors[purpose] }))], "block"));
     const set = (label, items, lane, paint) => ({
@@ -154,7 +154,7 @@ function sweepCard(planner) {
   ].filter((s) => s.points.length > 0);
   const never = names.filter((name) => planner.sweep.every((point) => point.baselines[name] === null));
   const left = never.length ? ` At none of these limits fit ${never.join(", ")}.` : "";
-  card("Step time against memory limit", `The plan, what no plan can beat, and every baseline where it fits; equal ones share a line.${left}`, (body) => {
+  card("Step time against memory limit", `The plan, the lower bound of all plans, and every baseline that fits; equal baselines share a line.${left}`, (body) => {
     body.append(legend(series));
     lineChart(body, "Step time of the plan and the baselines at every memory limit", () => ({
       series, labels: true, x: { title: "Memory limit", format: format.bytes, kind: "bytes", from: "data" }, y: { title: "Milliseconds", format: format.number },
@@ -201,7 +201,7 @@ function unitRows(units) {
 
 function plannerTables(planner) {
   const summary = planner.summary;
-  card("Baselines", "Step time of what the plan is compared with, in the same simulator.", (body) => {
+  card("Baselines", "Step times of the baselines in the same simulator.", (body) => {
     const against = (value) => {
       if (value === null || summary.step_ms === null) return "–";
       const more = format.percent(value / summary.step_ms - 1);
@@ -210,7 +210,7 @@ function plannerTables(planner) {
     body.append(table(["Baseline", "Step", "Against the plan"], Object.entries(summary.baselines).map(([name, value]) =>
       [name, value === null ? "does not fit" : format.milliseconds(value), against(value)])));
   }, true);
-  card("Units", "What each unit does, and why.", (body) => {
+  card("Units", "Strategy of each unit, and the reason.", (body) => {
     body.classList.add("reasons");
     const { rows, notes } = unitRows(summary.units);
     body.append(table(["Unit", "Strategy", "Why"], rows), ...notes.map((note) => element("p", { class: "caption" }, note)));
@@ -231,7 +231,7 @@ function fillPlanner(planner) {
   document.getElementById("title").textContent = run.title;
   document.getElementById("subtitle").textContent = [`${planner.summary.ranks} ranks`, `${planner.summary.units.length} units`,
     `limit ${format.bytes(planner.summary.memory_limit_bytes)}`, planner.summary.solver].join(" · ");
-  document.getElementById("configuration").hidden = true;
   showTiles(plannerTiles(planner.summary));
+  beginGroup("plan", "Plan");
   plannedStepCards(planner);
 }

@@ -17,7 +17,7 @@ const deviation = (predicted, measured) => (predicted > 0 ? `${measured >= predi
 function predictionCard({ predicted, measured }) {
   const figures = [["Step time", "step_ms", format.milliseconds], ["Exposed communication", "exposed_comm_ms", format.milliseconds],
     ["Peak memory", "peak_bytes", format.bytes]];
-  card("Plan and reality", "What the plan predicted and what training measured: medians of the slowest rank, the largest rank's peak. Exposed is the time for which computing waited for blocks.", (body) => {
+  card("Plan and measurement", "Medians of the slowest rank, and the largest rank's peak. Exposed communication is the time that computation waited for it.", (body) => {
     const rows = figures.map(([label, key, show]) => [label, show(predicted[key]), show(measured[key]), deviation(predicted[key], measured[key])]);
     body.append(table(["", "Predicted", "Measured", "Difference"], rows));
   }, true);
@@ -25,7 +25,7 @@ function predictionCard({ predicted, measured }) {
 
 function predictionTimesCard(units) {
   const passes = [{ key: "forward_ms", label: "forward" }, { key: "backward_ms", label: "backward" }];
-  card("Units, predicted and measured", "Computing of each unit in a step, forward and backward together; recomputation counts as backward.", (body) => {
+  card("Units, predicted and measured", "Computation of each unit in a step, forward and backward; recomputation counts as backward.", (body) => {
     body.append(legend(predictionSides, "block"));
     const total = (figures) => figures.forward_ms + figures.backward_ms;
     draw(body, "Computing time of every unit, predicted beside measured", () => ({
@@ -50,7 +50,7 @@ function predictionTimesCard(units) {
 
 function predictionWaitsCard(units) {
   const shown = (value, show) => (value === undefined ? "–" : show(value));
-  card("Waits and memory of units, predicted and measured", "How long computing stood still for a unit's blocks in a step, and the most memory of the rank while the unit computed.", (body) => {
+  card("Waits and memory of units, predicted and measured", "Time that computation waited for a unit's blocks in a step, and the rank's peak memory while the unit computed.", (body) => {
     body.append(table(["Unit", "Choice", "Exposed communication, predicted", "measured", "Peak memory, predicted", "measured"], units.map((unit) => [unit.name, unit.choice,
       ...predictionSides.map((side) => shown(unit[side.key].exposed_comm_ms, format.milliseconds)),
       ...predictionSides.map((side) => shown(unit[side.key].peak_bytes, format.bytes))])));

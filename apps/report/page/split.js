@@ -6,7 +6,7 @@ function splitCard() {
     { key: "overlapped_comm_ms", label: "communication hidden behind compute", color: "overlapped", stack: "comm" },
     { key: "exposed_comm_ms", label: "", color: "exposed", stack: "comm" },
   ];
-  card("Step time by rank", "Mean milliseconds of a step. Upper bar: the step itself. Lower bar: all communication in it.",
+  card("Step time by rank", "Means over all steps. Upper bar: the step. Lower bar: its communication.",
     (body) => {
       if (run.split.length === 0) {
         body.append(nothing("No split of the step time was recorded."));

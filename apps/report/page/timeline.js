@@ -38,20 +38,20 @@ function describeEvent(event) {
   parts.push(`${format.milliseconds(event.end_ms - event.begin_ms)}, from ${format.milliseconds(event.begin_ms)}`);
   const lines = [parts.join(" · ")];
   if (event.queued_ms !== undefined) {
-    lines.push(` waited ${format.milliseconds(event.queued_ms)} in the queue, held computation up for ${format.milliseconds(event.exposed_ms || 0)}`);
+    lines.push(` queued for ${format.milliseconds(event.queued_ms)}, exposed for ${format.milliseconds(event.exposed_ms || 0)}`);
   }
   if (event.overlapped) lines.push(` during ${nameTimes(event.overlapped, 3)}`);
   return lines;
 }
 
 function timelineCard() {
-  card("Timeline of a step", "What each rank computed, and what was on the way meanwhile. Operations under way together lie below each other; names are units of the model, numbers buckets of gradients.",
+  card("Timeline of a step", "Computation and communication of each rank. Concurrent operations are stacked. Names are units of the model, numbers are buckets of gradients.",
     (body, controls) => {
       if (run.timelines.length === 0) {
         body.append(nothing("No trace was recorded."));
         return;
       }
-      let current = run.timelines[Math.floor((run.timelines.length - 1) / 2)];
+      let current = run.timelines[run.shown_timeline];
       const seen = new Set(run.timelines.flatMap((t) => t.events.map((e) => e.name)));
       const names = [...Object.keys(eventColors).filter((name) => seen.delete(name)), ...seen];
       const unknown = names.filter((name) => !(name in eventColors));
@@ -98,7 +98,7 @@ function timelineCard() {
           },
         },
       }), height());
-      const blocks = blockTable(body, controls, current.blocks);
+      const blocks = blockTable(body, controls, current);
       const rows = () => current.events.slice(0, 60).map((e) => [`rank ${e.rank} ${e.lane}`, e.name, e.unit || "–", e.bucket === undefined ? "–" : String(e.bucket),
         e.bytes === undefined ? "–" : format.bytes(e.bytes), format.milliseconds(e.begin_ms),
         format.milliseconds(e.end_ms - e.begin_ms)]);
@@ -106,7 +106,7 @@ function timelineCard() {
       let shownTable = sampled();
       body.append(shownTable);
       const select = element("select", { "aria-label": "Step shown" }, ...run.timelines.map((t, i) =>
-        element("option", { value: String(i), selected: t === current }, `step ${format.integer(t.step)}`)));
+        element("option", { value: String(i), selected: t === current }, `step ${format.integer(t.step)}${i === run.shown_timeline && run.timelines.length > 2 ? " (median)" : ""}`)));
       select.addEventListener("change", () => {
         current = run.timelines[Number(select.value)];
         lanes = lanesOf(current);
@@ -116,7 +116,7 @@ function timelineCard() {
         next.open = shownTable.open;
         shownTable.replaceWith(next);
         shownTable = next;
-        blocks.show(current.blocks);
+        blocks.show(current);
       });
       controls.append(select);
     }, true);

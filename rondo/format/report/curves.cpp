@@ -241,10 +241,14 @@ Json comparison_document(std::span<const RunData> runs) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Json document = report_document(runs[i]);
     const Json& curves = document["curves"];
+    const RunStart start = runs[i].starts.empty() ? RunStart{} : runs[i].starts.back();
     shown.push_back({{"name", names[i]},
-                     {"strategy", runs[i].starts.empty() ? "" : runs[i].starts.back().strategy},
-                     {"command", runs[i].starts.empty() ? "" : runs[i].starts.back().made.command},
+                     {"strategy", start.strategy},
+                     {"command", start.made.command},
+                     {"started", start.made.time},
+                     {"git_commit", start.git_commit},
                      {"summary", document["summary"]},
+                     {"metrics", document["metrics"]},
                      {"curves",
                       {{"loss", curves["loss"]},
                        {"validation_loss", curves["validation_loss"]},

@@ -11,6 +11,7 @@
 #include "rondo/base/time.h"
 #include "rondo/format/report/curves.h"
 #include "rondo/format/report/stragglers.h"
+#include "rondo/format/report/verdict.h"
 #include "rondo/format/trace.h"
 
 namespace rondo {
@@ -123,15 +124,16 @@ Json starts_json(const RunData& run) {
   return result;
 }
 
+Json verdict_json(const RunData& run) {
+  Json result = Json::array();
+  for (const Finding& finding : verdict(run))
+    result.push_back({{"text", finding.text}, {"tone", to_string(finding.tone)}});
+  return result;
+}
+
 std::vector<std::string> missing_parts(const RunData& run, const Json& curves, const Json& split) {
   std::vector<std::string> notes;
   if (run.rows.empty()) return notes;  // already noted
-  for (const MetricsRow& row : run.rows) {
-    if (const auto& loss = row.largest_loss ? row.largest_loss : row.loss; loss && !std::isfinite(*loss)) {
-      notes.push_back(str("The training loss was not finite from step ", row.step, " on or in between."));
-      break;
-    }
-  }
   const auto note_empty = [&](const Json& part, const char* note) {
     if (part.empty()) notes.emplace_back(note);
   };
@@ -157,7 +159,11 @@ Json summarize(const RunData& run) {
                {"rate", nullptr},
                {"rate_unit", nullptr},
                {"exposed_comm_share", nullptr},
-               {"peak_bytes", nullptr}};
+               {"peak_bytes", nullptr},
+               {"peak_rss_bytes", nullptr},
+               {"parameters", nullptr}};
+  if (!run.starts.empty() && run.starts.back().parameters > 0)
+    summary["parameters"] = run.starts.back().parameters;
   double step_ms = 0;
   double exposed_ms = 0;
   for (const MetricsRow& row : run.rows) {
@@ -169,10 +175,11 @@ Json summarize(const RunData& run) {
       summary["elapsed_s"] =
           std::max(row.elapsed_s, summary["elapsed_s"].is_null() ? 0.0 : summary["elapsed_s"].get<double>());
     }
-    if (row.peak_bytes) {
-      summary["peak_bytes"] = std::max(*row.peak_bytes, summary["peak_bytes"].is_null()
-                                                            ? std::uint64_t{0}
-                                                            : summary["peak_bytes"].get<std::uint64_t>());
+    for (const auto& [key, field] : {std::pair{"peak_bytes", &MetricsRow::peak_bytes},
+                                     std::pair{"peak_rss_bytes", &MetricsRow::peak_rss_bytes}}) {
+      if (!(row.*field)) continue;
+      Json& peak = summary[key];
+      if (peak.is_null() || peak.get<std::uint64_t>() < *(row.*field)) peak = *(row.*field);
     }
     if (row.step_ms && row.exposed_comm_ms) {
       const auto count = static_cast<double>(row.steps.value_or(1));
@@ -195,6 +202,7 @@ Json report_document(const RunData& run) {
   const auto name = std::filesystem::weakly_canonical(run.directory).filename().string();
   document["title"] = name.empty() ? run.directory.string() : name;
   document["summary"] = summarize(run);
+  document["verdict"] = verdict_json(run);
   const bool is_tokens = document["summary"]["rate_unit"] == "tokens/s";
   Json curves;
   for (const auto& [name, field] :
@@ -219,10 +227,15 @@ Json report_document(const RunData& run) {
   Json split = time_split(ranks);
   document["straggler"] = straggler_json(find_straggler(ranks), run);
   document["timelines"] = timelines_json(run);
+  document["shown_timeline"] = run.median_timeline;
   document["memory"] = memory_document(run);
   if (!run.prediction.is_null()) document["prediction"] = run.prediction;
   document["config"] = Json::array();
   flatten(run.config, "", document["config"]);
+  document["changed"] = nullptr;
+  if (!run.starts.empty() && run.starts.back().changed_options)
+    document["changed"] = *run.starts.back().changed_options;
+  document["data"] = run.data;
   document["notes"] = run.notes;
   for (const std::string& note : missing_parts(run, curves, split)) document["notes"].push_back(note);
   document["curves"] = std::move(curves);

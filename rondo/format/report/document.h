@@ -7,7 +7,7 @@
 namespace rondo {
 
 // Returns the figures of a run: run, ranks, steps, epochs, elapsed_s, final_loss, best_validation_loss, rate
-// and rate_unit (median over steps), exposed_comm_share, peak_bytes (of the rank with the largest). Unknown
+// and rate_unit (median over steps), exposed_comm_share, peak_bytes and peak_rss_bytes (of the rank with the largest), parameters. Unknown
 // figures are null.
 nlohmann::ordered_json summarize(const RunData& run);
 

@@ -81,10 +81,34 @@ void read_config(RunData& run) {
   }
 }
 
+// Reads the description of the data. It is only informative: a damaged file is like a missing one.
+void read_data(RunData& run) {
+  try {
+    if (fs::exists(run.directory / "data.json")) run.data = read_json_file(run.directory / "data.json");
+  } catch (const std::exception&) {
+    run.data = nullptr;
+  }
+  if (!run.data.is_object()) run.data = nullptr;
+}
+
+// Returns the index of the timeline with the median duration; 0 if there is none.
+std::size_t median_index(const std::vector<StepTimeline>& timelines) {
+  std::vector<std::pair<std::int64_t, std::size_t>> durations;
+  for (const StepTimeline& timeline : timelines) {
+    std::int64_t end = 0;
+    for (const Trace::Event& e : timeline.events) end = std::max(end, e.event.end_ns);
+    durations.emplace_back(end, durations.size());
+  }
+  if (durations.empty()) return 0;
+  const auto middle = durations.begin() + static_cast<std::ptrdiff_t>((durations.size() - 1) / 2);
+  std::nth_element(durations.begin(), middle, durations.end());
+  return middle->second;
+}
+
 // Reads the memory samples of the step that the page shows first.
 void read_memory_samples(RunData& run, const Trace& trace) {
   std::int64_t step = -1;
-  if (!run.timelines.empty()) step = run.timelines[(run.timelines.size() - 1) / 2].step;
+  if (!run.timelines.empty()) step = run.timelines[run.median_timeline].step;
   for (const Trace::Counter& sample : trace.counters) {
     if (sample.counter.name == "memory" && sample.counter.step == step) run.memory_samples.push_back(sample);
   }
@@ -109,6 +133,7 @@ void read_timelines(RunData& run) {
     return;
   }
   run.timelines = select_timelines(trace, timeline_steps, timeline_events);
+  run.median_timeline = median_index(run.timelines);
   if (run.timelines.empty())
     run.notes.emplace_back("No trace was recorded, so there is no timeline of a step.");
   read_memory_samples(run, trace);
@@ -206,6 +231,8 @@ RunData read_run(const fs::path& directory) {
   read_rows(run);
   read_starts(run);
   read_config(run);
+  read_data(run);
+  run.is_running = RunLock::is_held(directory);
   read_timelines(run);
   read_peaks(run);
   read_prediction(run);

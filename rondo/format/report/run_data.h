@@ -62,8 +62,11 @@ struct RunData {
   std::vector<int> ranks;                      // ranks with rows, ascending
   std::vector<RunStart> starts;                // from run.json; empty if missing
   nlohmann::ordered_json config;               // from config.json; null if missing
+  nlohmann::ordered_json data;                 // from data.json; null if missing
+  bool is_running = false;                     // whether a training holds the directory's lock
   std::vector<StepTimeline> timelines;         // a few steps, ascending
-  std::vector<Trace::Counter> memory_samples;  // samples of one step, by time
+  std::size_t median_timeline = 0;             // index of the timeline with the median duration
+  std::vector<Trace::Counter> memory_samples;  // samples of the median timeline's step, by time
   std::vector<MemoryPeakRecord> memory_peaks;  // by rank
   nlohmann::ordered_json prediction;           // prediction.json of a planned run; null if missing
   std::vector<std::string> notes;              // missing or damaged parts, as sentences

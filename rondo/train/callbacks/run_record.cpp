@@ -13,12 +13,13 @@ namespace rondo {
 void RunRecord::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   const Context& context = trainer.strategy().context();
   if (context.rank() != 0) return;
-  add_run_start(run_directory_ / "run.json", {.made = made_,
-                                              .strategy = std::string(trainer.strategy().name()),
-                                              .backend = std::string(context.backend_name()),
-                                              .ranks = context.world_size(),
-                                              .first_step = outline.first_step,
-                                              .total_steps = outline.total_steps});
+  RunStart start = start_;
+  start.strategy = std::string(trainer.strategy().name());
+  start.backend = std::string(context.backend_name());
+  start.ranks = context.world_size();
+  start.first_step = outline.first_step;
+  start.total_steps = outline.total_steps;
+  add_run_start(run_directory_ / "run.json", start);
 }
 
 namespace {

@@ -8,19 +8,19 @@
 
 namespace rondo {
 
-// A callback that adds the start of training to run.json: time, place, command, version, strategy and number
-// of ranks. Rank 0 writes.
+// A callback that adds the start of training to run.json. Rank 0 writes.
 class RunRecord final : public Callback {
  public:
-  RunRecord(std::filesystem::path run_directory, Provenance made)
-      : run_directory_(std::move(run_directory)), made_(std::move(made)) {}
+  // `start` has what the program knows of the training; the callback sets strategy, backend, ranks and steps.
+  RunRecord(std::filesystem::path run_directory, RunStart start)
+      : run_directory_(std::move(run_directory)), start_(std::move(start)) {}
 
   std::string name() const override { return "run_record"; }
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
 
  private:
   std::filesystem::path run_directory_;
-  Provenance made_;
+  RunStart start_;
 };
 
 // A callback that writes memory.json when training ends: for every rank the peak of its process's tracked
