@@ -255,7 +255,7 @@ def readme_bars(text):
     for name, column in (("rondo", "rondo, registered"), ("Open MPI", "openmpi"), ("Gloo", "gloo")):
         value, unit = re.search(r"\((\S+) (\S+)\)", row[column]).groups()
         fastest[name] = (1 / (float(value) * {"us": 1, "ms": 1000}[unit]), f"{value} {unit}")
-    groups.append(("All-reduce of 1 MiB on one host, minimum times", [(name, *of) for name, of in fastest.items()]))
+    groups.append(("All-reduce of 1 MiB on one host (bars: rate; minimum times)", [(name, *of) for name, of in fastest.items()]))
     return bar_chart("Speed next to other systems, two processes, float32, default matrix products", groups)
 
 

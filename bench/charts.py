@@ -135,7 +135,8 @@ def times_by_size(title, curves, emphasis=()):
 def bar_chart(title, groups):
     """Returns horizontal bars by group: [(heading, [(label, value, text)])]. Bars are as long as their values, relative to
     the largest one of their group. The first bar of each group is emphasised."""
-    label_width, row, lines, y = 230, 26, [], 40
+    heading_lines = lines_of(title, 62)
+    label_width, row, lines, y = 230, 26, [], 18 + 22 * len(heading_lines)
     for heading, bars in groups:
         y += 24
         lines.append(f'<text x="16" y="{y}" font-weight="600">{html.escape(heading)}</text>')
@@ -143,13 +144,14 @@ def bar_chart(title, groups):
         for number, (label, value, text) in enumerate(bars):
             y += row
             length = (WIDTH - label_width - 130) * value / longest
-            fill = "var(--grid)" if number else "var(--c0)"
+            look = "fill: var(--muted); opacity: 0.45" if number else "fill: var(--c0)"
             lines += [f'<text x="{label_width - 10}" y="{y}" text-anchor="end">{html.escape(label)}</text>',
-                      f'<rect x="{label_width}" y="{y - 13}" width="{max(length, 1):.1f}" height="17" style="fill: {fill}"/>',
+                      f'<rect x="{label_width}" y="{y - 13}" width="{max(length, 1):.1f}" height="17" style="{look}"/>',
                       f'<text x="{label_width + length + 8:.1f}" y="{y}">{html.escape(text)}</text>']
         y += 8
     height = y + 20
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
                       f'font-family="system-ui, sans-serif" font-size="{FONT}">', f"<title>{html.escape(title)}</title>", style(),
                       f'<rect class="page" width="{WIDTH}" height="{height}"/>',
-                      f'<text x="16" y="28" font-size="17" font-weight="600">{html.escape(title)}</text>', *lines, "</svg>"]) + "\n"
+                      *[f'<text x="16" y="{28 + 22 * number}" font-size="17" font-weight="600">{html.escape(line)}</text>'
+                        for number, line in enumerate(heading_lines)], *lines, "</svg>"]) + "\n"
