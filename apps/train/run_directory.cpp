@@ -9,6 +9,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/progress_line.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/sources/slurm.h"
@@ -98,8 +99,8 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
   claim_run_directory(run, flags, writes);
   const std::optional<CheckpointEntry> newest = newest_checkpoint(run.checkpoints());
   if (!newest && flags.resume) {
-    std::fprintf(stderr, "rondo train: %s holds no checkpoint yet: training starts at the beginning\n",
-                 run.path.c_str());
+    print_message(str("rondo train: ", run.path.string(),
+                      " holds no checkpoint yet: training starts at the beginning"));
   }
   if (!newest || (!writes && !flags.resume)) return run;
   if (!flags.resume) {
@@ -263,8 +264,7 @@ void RestartMemory::choose(const Context& context, RunDirectory& run) const {
   if (!replica) return;
   run.resume_from = replica;
   if (context.rank() == 0)
-    std::fprintf(stderr, "rondo train: going on from the replica in memory, %s\n",
-                 replica->filename().c_str());
+    print_message(str("rondo train: going on from the replica in memory, ", replica->filename().string()));
 }
 
 void RestartMemory::begin() const {
