@@ -70,4 +70,7 @@ function(rondo_install_programs directory)
 endfunction()
 if(RONDO_BUILD_APPS)
   rondo_install_programs("${PROJECT_SOURCE_DIR}/apps")
+  # Completion scripts and manual pages are made from the help of the built programs.
+  install(CODE "execute_process(COMMAND python3 \"${PROJECT_SOURCE_DIR}/scripts/install_shell_files.py\" \"${CMAKE_BINARY_DIR}/bin/rondo\"
+                                        \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\" COMMAND_ERROR_IS_FATAL ANY)")
 endif()

@@ -1,9 +1,9 @@
 #pragma once
 
 // The trainer: fit, evaluate, predict, callbacks, metrics, schedules by name, checkpoints.
+#include "rondo/base/progress_style.h"
 #include "rondo/format/metrics_row.h"
 #include "rondo/format/trace_span.h"
-#include "rondo/observe/progress_style.h"
 #include "rondo/observe/step_times.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/callbacks/backup_and_restore.h"

@@ -57,8 +57,9 @@ CHANGES = """rondo ({version}) unstable; urgency=medium
 OVERRIDES = """# The project has no address for mail.
 rondo: bogus-mail-host *
 rondo: bogus-mail-host-in-debian-changelog *
-# Programs are explained by --help and /usr/share/rondo/docs.
-rondo: no-manual-page *
+# Started by rondo train and by benchmarks.
+rondo: no-manual-page [usr/bin/rondo-train-worker]
+rondo: no-manual-page [usr/bin/rondo-matmul]
 # libtorch, which Debian lacks, may be beside the package; /usr/lib/rondo holds rondo's own libraries.
 rondo: custom-library-search-path *
 """
@@ -84,7 +85,12 @@ def make_deb(build, output):
     if folder.exists():
         shutil.rmtree(folder)
     left_out = make_stage(build, folder / "usr", steady_libraries=False)
-    documents = folder / "usr" / "share" / "doc" / "rondo"
+    share = folder / "usr" / "share"
+    (share / "zsh" / "site-functions").rename(share / "zsh" / "vendor-completions")
+    for page in (share / "man" / "man1").glob("*.1"):
+        page.with_suffix(".1.gz").write_bytes(gzip.compress(page.read_bytes(), 9, mtime=0))
+        page.unlink()
+    documents = share / "doc" / "rondo"
     write(documents / "copyright", COPYRIGHT)
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(source_date()))
     (documents / "changelog.Debian.gz").write_bytes(gzip.compress(CHANGES.format(version=version, date=date).encode(), 9, mtime=0))

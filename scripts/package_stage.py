@@ -7,7 +7,7 @@ import pathlib
 import re
 import shutil
 
-from package_archive import files_below
+from package_archive import files_below, source_date
 from package_libraries import ROOT, copy_libraries, copy_licences, copy_stripped, own_libraries, run
 
 # Of what is in the programs, without being a library that is copied.
@@ -22,7 +22,7 @@ def build_programs(build):
 
 def install(build, folder):
     """What `cmake --install` installs, but for what links a certain libtorch or MPI of this machine."""
-    environment = {name: value for name, value in os.environ.items() if name != "DESTDIR"}
+    environment = {name: value for name, value in os.environ.items() if name != "DESTDIR"} | {"SOURCE_DATE_EPOCH": str(source_date())}
     run("cmake", "--install", build, "--prefix", folder, env=environment, capture_output=True)
     for path in (folder / "lib").glob("*"):
         if path.suffix in (".a", ".so"):

@@ -17,6 +17,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/optimizer_state.h"
 #include "rondo/data/dataset.h"
@@ -267,8 +268,17 @@ Json run_checkpoint(const CheckpointFlags& flags, bool prints) {
   fs::create_directories(folder);
   Subject subject(flags.model);
   CheckpointRuns runs(subject, folder);
-  for (int run = 0; run < flags.runs; ++run) runs.run_once();
-  if (peers_take_part(flags.peers)) runs.add_peer(flags.runs);
+  StageProgress stage;
+  for (int run = 0; run < flags.runs; ++run) {
+    stage.begin(str("measuring, run ", run + 1, " of ", flags.runs));
+    runs.run_once();
+  }
+  stage.end();
+  if (peers_take_part(flags.peers)) {
+    stage.begin("measuring PyTorch");
+    runs.add_peer(flags.runs);
+    stage.end();
+  }
   fs::remove_all(folder);
   Json rows = runs.rows();
   if (prints) {

@@ -13,6 +13,7 @@
 #include "apps/common/flag_checks.h"
 #include "rondo/base/error.h"
 #include "rondo/base/file_access.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/tensor_file.h"
@@ -40,6 +41,8 @@ Destination kind_of(const std::string& destination) {
 
 std::string convert(const std::string& source, const std::string& destination, bool overwrite) {
   const Destination kind = kind_of(destination);
+  StageProgress stage;
+  stage.begin("converting " + source);
   const NamedTensors tensors = read_weights(source);
   if (kind == Destination::checkpoint) {
     TrainingState state;
@@ -124,6 +127,8 @@ void copy_file(const fs::path& from, CheckpointWriter& writer, const FileRecord&
 }
 
 std::string reshard(const std::string& source, const std::string& destination, int count) {
+  StageProgress stage;
+  stage.begin("rewriting " + source);
   const fs::path checkpoint = open_checkpoint(source);
   const Manifest manifest = read_manifest(checkpoint);
   if (fs::exists(fs::path(destination) / checkpoint_name(manifest.step)))

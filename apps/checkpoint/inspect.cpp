@@ -13,6 +13,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/checkpoint/weights.h"
@@ -110,6 +111,8 @@ Command add_inspect(CLI::App& app) {
 namespace {
 
 Json verify(const fs::path& path, bool& is_intact) {
+  StageProgress stage;
+  stage.begin("verifying " + path.string());
   const fs::path checkpoint = find_checkpoint(path);
   Json result{{"path", checkpoint.string()}, {"intact", true}, {"damage", Json::array()}};
   for (const Damage& d : verify_checkpoint(checkpoint)) {
@@ -204,6 +207,8 @@ std::optional<Json> compare(const std::string& name, const at::Tensor& a, const 
 }
 
 Json diff(const fs::path& left_path, const fs::path& right_path) {
+  StageProgress stage;
+  stage.begin("comparing the tensors");
   const TensorMap left = read_all(left_path);
   const TensorMap right = read_all(right_path);
   Json differences = Json::array();

@@ -1,5 +1,7 @@
 #include "apps/common/command_line.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +17,8 @@
 #include "rondo/base/job_error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
+#include "rondo/base/progress_line.h"
+#include "rondo/base/terminal.h"
 #include "rondo/base/text.h"
 #include "rondo/base/version.h"
 
@@ -91,6 +95,10 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
   // `rondo train` has its own --help.
   const bool has_own_help = app.get_help_ptr() == nullptr && app.get_option_no_throw("--help") != nullptr;
   if (!has_own_help) use_rondo_help(app);
+  if (!has_own_help && arguments == std::vector<std::string>{kHelpJsonFlag}) {
+    std::cout << help_to_json(help_page(app)).dump() << "\n";
+    return 0;
+  }
   try {
     app.parse(std::vector<std::string>(arguments));  // CLI11 consumes the vector
     return body();
@@ -122,7 +130,8 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
 }  // namespace
 
 void print_error(const std::string& program, std::string_view text) {
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), printable(text, kLongestMessage).c_str());
+  const TextColours colours(wants_colours(STDERR_FILENO));
+  print_message(str(colours.failure(program + ":"), " ", printable(text, kLongestMessage)));
 }
 
 std::string shown(std::string_view text) { return printable(text, kLongestText); }

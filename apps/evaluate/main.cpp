@@ -9,7 +9,7 @@
 #include "apps/train/trained_run.h"
 #include "apps/train/trainer_setup.h"
 #include "rondo/base/error.h"
-#include "rondo/observe/progress.h"
+#include "rondo/base/progress.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/trainer.h"

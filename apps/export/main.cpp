@@ -14,6 +14,7 @@
 #include "apps/train/trained_run.h"
 #include "rondo/base/error.h"
 #include "rondo/base/file_access.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/checkpoint/weights.h"
@@ -229,10 +230,13 @@ void check_output(const ExportFlags& flags) {
 
 int export_run(const ExportFlags& flags) {
   check_output(flags);
+  rondo::StageProgress stage;
+  stage.begin("reading the checkpoint");
   const rondo::TrainedRun run = flags.run.open(/*needs_data=*/false);
   rondo::say_average(run.is_average, run.checkpoint);
   const rondo::Model model = rondo::load_run_model(run);
   model.module->eval();
+  stage.begin("writing " + flags.output);
   Written written;
   if (flags.format == "huggingface") {
     rondo::write_hugging_face(flags.output, model, run);
@@ -245,6 +249,7 @@ int export_run(const ExportFlags& flags) {
     }
     file.commit();
   }
+  stage.end();
   if (!written.any_batch)
     std::fprintf(
         stderr, "rondo export: tracing fixed the batch size: the file accepts batches of %lld samples only\n",

@@ -11,6 +11,8 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/file_access.h"
+#include "rondo/base/progress_line.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/cost/profile_json.h"
@@ -139,20 +141,20 @@ rondo::plan::PlannerOptions planner_options(const Flags& f, const rondo::CancelT
     throw UsageError(str("--solver ", f.solver, " is not one of highs, none"));
   options.use_solver = f.solver == "highs";
   if (!f.quiet) {
-    options.progress = [](const std::string& text) {
-      std::fprintf(stderr, "%s\n", rondo::shown(text).c_str());
-    };
+    options.progress = [](const std::string& text) { rondo::print_message(rondo::shown(text)); };
   }
   return options;
 }
 
 // Compares the plan with the step times of N random plans.
 Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan::PlanResult& answer,
-                         const Flags& f, std::uint64_t limit, const rondo::CancelToken& cancel) {
+                         const Flags& f, std::uint64_t limit, const rondo::CancelToken& cancel,
+                         rondo::StageProgress& stage) {
   std::vector<double> times;
   int unfit = 0;
   int drawn = 0;
   for (; drawn < f.random && !cancel.cancelled(); ++drawn) {
+    stage.update(drawn, f.random, "plans");
     const auto plan = rondo::plan::random_plan(model, f.seed, static_cast<std::uint64_t>(drawn), limit);
     const auto result = rondo::simulate::simulate_step(model, plan, limit);
     result.fits ? times.push_back(result.step_s * 1e3) : static_cast<void>(++unfit);
@@ -171,10 +173,13 @@ Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan:
   return json;
 }
 
-int answer_max_batch(const Flags& f, const rondo::cost::Profile& profile, std::uint64_t limit) {
+int answer_max_batch(const Flags& f, const rondo::cost::Profile& profile, std::uint64_t limit,
+                     rondo::StageProgress& stage) {
   Json batches = Json::array();
+  const auto largest = rondo::plan::largest_batches(profile, step_options(f.inputs), limit);
+  stage.end();
   if (f.json != "-") std::printf("%-30s %12s %16s\n", "strategy", "batch", "samples/s a rank");
-  for (const auto& b : rondo::plan::largest_batches(profile, step_options(f.inputs), limit)) {
+  for (const auto& b : largest) {
     if (f.json != "-")
       std::printf("%-30s %12llu %16.2f\n", b.strategy.c_str(), static_cast<unsigned long long>(b.batch),
                   b.samples_per_s);
@@ -226,7 +231,7 @@ void refuse_with_meshes(const Flags& f) {
 }
 
 int plan_meshes(const Flags& f, const rondo::cost::Profile& profile,
-                const rondo::plan::PlannerOptions& options) {
+                const rondo::plan::PlannerOptions& options, rondo::StageProgress& stage) {
   refuse_with_meshes(f);
   rondo::plan::MeshSearch search;
   search.samples = f.global_batch_size;
@@ -235,6 +240,7 @@ int plan_meshes(const Flags& f, const rondo::cost::Profile& profile,
   search.refusal = [](const rondo::Mesh& mesh) { return rondo::mesh_refusal(mesh, "planned"); };
   const auto step = step_options(f.inputs);
   const rondo::plan::MeshPlan plan = rondo::plan::plan_mesh(profile, step, options, search);
+  stage.end();
   const Json json = mesh_plan_to_json(profile, step, plan, options);
   if (f.json != "-") rondo::print_meshes(plan, options.memory_limit);
   if (!f.plan_out.empty()) rondo::write_output(f.plan_out, json.dump(1) + "\n");
@@ -252,7 +258,10 @@ int run(const Flags& f) {
   const rondo::InterruptWatch interrupt;
   const auto options = planner_options(f, interrupt.token());
   const rondo::cost::Profile profile = load_profile(f.inputs);
-  if (is_for_meshes(f)) return plan_meshes(f, profile, options);
+  rondo::StageProgress stage(
+      stderr, {.style = f.quiet ? rondo::ProgressStyle::off : rondo::ProgressStyle::automatic});
+  stage.begin(rondo::str("searching, for ", f.time_limit, " at most"));
+  if (is_for_meshes(f)) return plan_meshes(f, profile, options, stage);
   if (f.global_batch_size > 0)
     throw UsageError(
         "--global-batch-size needs --mesh or --plan-search all: plans along dimension data take the batch "
@@ -261,7 +270,7 @@ int run(const Flags& f) {
     throw UsageError(
         "--micro-batches needs --mesh or --plan-search all, because only pipelines have micro-batches; use "
         "--gradient-accumulation-steps for several passes per step");
-  if (f.max_batch) return answer_max_batch(f, profile, options.memory_limit);
+  if (f.max_batch) return answer_max_batch(f, profile, options.memory_limit, stage);
   const auto model = rondo::cost::make_step_model(profile, step_options(f.inputs));
   const rondo::plan::PlanResult answer = rondo::plan::make_plan(model, options);
   const auto explanation = rondo::plan::explain(
@@ -273,11 +282,15 @@ int run(const Flags& f) {
   if (f.sweep > 0) {
     auto quiet = options;
     quiet.progress = nullptr;
+    stage.begin(rondo::str("planning for ", f.sweep, " memory limits"));
     sweep = rondo::plan::sweep(model, quiet, f.sweep);
     json["sweep"] = rondo::sweep_to_json(sweep);
   }
-  if (f.random > 0)
-    json["random"] = compare_with_random(model, answer, f, options.memory_limit, *options.cancel);
+  if (f.random > 0) {
+    stage.begin("drawing random plans");
+    json["random"] = compare_with_random(model, answer, f, options.memory_limit, *options.cancel, stage);
+  }
+  stage.end();
   if (f.json != "-") {
     rondo::print_answer(model, answer, explanation, options.memory_limit);
     if (!sweep.empty()) rondo::print_sweep(sweep);

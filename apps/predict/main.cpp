@@ -22,9 +22,9 @@
 #include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
 #include "rondo/base/file_access.h"
+#include "rondo/base/progress.h"
 #include "rondo/base/text.h"
 #include "rondo/format/file.h"
-#include "rondo/observe/progress.h"
 #include "rondo/strategy/value_collectives.h"
 #include "rondo/train/agreement.h"
 

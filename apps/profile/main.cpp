@@ -12,6 +12,8 @@
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/job_error.h"
+#include "rondo/base/progress_line.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/env/environment.h"
@@ -93,11 +95,15 @@ void profile(const Flags& flags, const rondo::Context& context) {
   options.make_model = make_model;
   options.layers.passes = flags.passes;
   options.link.messages = true;
-  if (context.rank() == 0)
-    options.on_stage = [](const std::string& stage) {
-      std::fprintf(stderr, "profile: measuring %s\n", stage.c_str());
+  rondo::StageProgress progress;
+  if (context.rank() == 0) {
+    options.on_stage = [&](const std::string& stage) {
+      rondo::print_message("profile: measuring " + stage);
+      progress.begin("measuring " + stage);
     };
+  }
   const rondo::cost::Profile result = rondo::profile_job(context, std::move(model), batch, options, made_for);
+  progress.end();
   rondo::run_agreed(context, [&] {
     if (context.rank() != 0) return;
     rondo::write_json(flags.json, rondo::cost::to_json(result));

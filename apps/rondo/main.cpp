@@ -1,16 +1,16 @@
 // The `rondo` program: runs `rondo run` itself, and starts the sibling program of any other subcommand.
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/common/command_line.h"
+#include "apps/common/help_format.h"
 #include "apps/common/libtorch_location.h"
+#include "completion_command.h"
 #include "rondo/backend/engine_factories.h"
 #include "rondo/base/error.h"
 #include "rondo/base/process.h"
@@ -19,103 +19,39 @@
 #include "rondo/launch/stop_signals.h"
 #include "rondo_commit.h"
 #include "run_command.h"
-
-// Subcommands are separate programs named rondo-<subcommand> beside this program, as in git.
-
-// A known subcommand.
-struct Subcommand {
-  const char* name;
-  const char* help;             // one line
-  bool links_libtorch = false;  // it needs libtorch to start
-};
-const std::vector<Subcommand>& known_subcommands();
-
-// Replaces this process by the subcommand's program. Throws rondo::UsageError if the name is unknown or its
-// program does not exist. For a program that links libtorch it throws as use_libtorch() does. Does not
-// return.
-[[noreturn]] void exec_subcommand(const std::string& name, const std::vector<std::string>& arguments);
-
-// Returns the path of the subcommand's program; throws rondo::UsageError as exec_subcommand() does.
-std::string subcommand_program(const std::string& name);
+#include "subcommands.h"
 
 using rondo::str;
-using rondo::UsageError;
-
-const std::vector<Subcommand>& known_subcommands() {
-  static const std::vector<Subcommand> commands = {
-      {"new", "create a project that trains your own model"},
-      {"train", "train a built-in model on your data"},
-      {"evaluate", "loss and metrics of a trained model", true},
-      {"predict", "predictions of a trained model", true},
-      {"export", "export a trained model to TorchScript, safetensors or Hugging Face", true},
-      {"tokenize", "convert texts into token files for train", true},
-      {"bench", "benchmark collectives, training steps and start-up, also of peers", true},
-      {"profile", "measure a model and the link between ranks, for planning", true},
-      {"plan", "find the fastest strategies and schedule within a memory limit"},
-      {"simulate", "predict a training step on up to 16,384 ranks"},
-      {"checkpoint", "inspect, verify and convert checkpoints", true},
-      {"report", "write a self-contained HTML page about a run"},
-      {"top", "monitor a run in the terminal"},
-      {"doctor", "check this machine: what works, what is missing, how to install it"},
-  };
-  return commands;
-}
-
-std::string subcommand_program(const std::string& name) {
-  const auto directory = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  std::string program = directory / ("rondo-" + name);
-  if (access(program.c_str(), X_OK) == 0) return program;
-  std::vector<std::string> names = {"run"};
-  bool known = false;
-  for (const Subcommand& command : known_subcommands()) {
-    names.emplace_back(command.name);
-    known = known || name == command.name;
-  }
-  if (known) {
-    throw UsageError(str("the program of 'rondo ", name, "' is missing: ", program,
-                         "; build it with 'cmake --build build/release --target rondo-", name,
-                         "', or install rondo again"));
-  }
-  throw UsageError(str("'", name, "' is not a rondo command; there are ", rondo::join(names, ", ")));
-}
-
-bool links_libtorch(const std::string& name) {
-  const std::vector<Subcommand>& all = known_subcommands();
-  return std::any_of(all.begin(), all.end(), [&](const Subcommand& command) {
-    return command.links_libtorch && name == command.name;
-  });
-}
-
-void exec_subcommand(const std::string& name, const std::vector<std::string>& arguments) {
-  const std::string program = subcommand_program(name);
-  // Checked here, because the dynamic linker would otherwise fail before the program's first line.
-  if (links_libtorch(name)) rondo::use_libtorch();
-  std::vector<char*> words = {const_cast<char*>(program.c_str())};
-  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
-  words.push_back(nullptr);
-  setenv(rondo::kStarterVariable, rondo::program_identity().c_str(), 1);
-  execv(program.c_str(), words.data());
-  throw UsageError(str("cannot start ", program, ": ", rondo::errno_text(errno)));
-}
 
 namespace {
 
 using Arguments = std::vector<std::string>;
 
-void print_help() {
-  std::printf(
-      "rondo %s: distributed training for libtorch, in C++\n\n"
-      "Usage: rondo COMMAND [FLAGS]\n\n"
-      "  run         start a program as several processes\n",
-      rondo::kVersion);
+rondo::HelpPage front_page() {
+  rondo::HelpPage page{
+      .name = "rondo",
+      .summary = str("rondo ", rondo::kVersion, ": distributed training for libtorch, in C++"),
+      .usage = "rondo COMMAND [FLAGS]",
+      .groups = {{"Commands", {{.name = "run", .text = "start a program as several processes"}}}}};
+  std::vector<rondo::HelpEntry>& commands = page.groups.front().entries;
   for (const Subcommand& command : known_subcommands())
-    std::printf("  %-10s  %s\n", command.name, command.help);
-  std::printf(
-      "\n'rondo COMMAND --help' explains a command.\n  --version   versions of rondo and of the libtorch "
-      "that it loads, and its engines\n  --prefix    the folder of the installation, for CMAKE_PREFIX_PATH\n "
-      " --libtorch  the folder of the libtorch that programs load\n\nExamples:\n  rondo doctor\n  rondo run "
-      "-n 2 ./my_program\n  rondo train --model gpt --data texts/ --nproc-per-node 2\n");
+    commands.push_back({.name = command.name, .text = command.help});
+  commands.push_back({.name = "completion", .text = "a script that completes rondo's commands in a shell"});
+  page.groups.push_back(
+      {"Options",
+       {{.name = "--help", .text = "print this help; 'rondo COMMAND --help' explains a command"},
+        {.name = "--version", .text = "versions of rondo and of the libtorch that it loads, and its engines"},
+        {.name = "--prefix", .text = "the folder of the installation, for CMAKE_PREFIX_PATH"},
+        {.name = "--libtorch", .text = "the folder of the libtorch that programs load"}}});
+  page.footer =
+      "Examples:\n"
+      "  rondo doctor\n"
+      "  rondo run -n 2 ./my_program\n"
+      "  rondo train --model gpt --data texts/ --nproc-per-node 2";
+  return page;
 }
+
+void print_help() { std::cout << rondo::help_text(front_page()); }
 
 // The libtorch that programs load, as --version shows it.
 std::string describe_libtorch() {
@@ -158,6 +94,10 @@ int dispatch(Arguments arguments) {
     return 0;
   }
   if (command == "--version") return print_versions();
+  if (command == rondo::kHelpJsonFlag) {
+    std::cout << help_of_all_commands(front_page()).dump() << "\n";
+    return 0;
+  }
   if (command == "--prefix") {
     std::printf("%s\n", rondo::installation_prefix().c_str());
     return 0;
@@ -171,6 +111,7 @@ int dispatch(Arguments arguments) {
   if (command == "run" || command == "train")
     rondo::launch::hold_signals(rondo::launch::signals_held_at_start());
   if (command == "run") return run_command(arguments);
+  if (command == "completion") return completion_command(arguments, front_page());
   exec_subcommand(command, arguments);
 }
 
@@ -178,7 +119,8 @@ int dispatch(Arguments arguments) {
 
 int main(int argc, char** argv) {
   const Arguments arguments(argv + 1, argv + argc);
-  const std::string command = arguments.empty() || arguments.front() != "run" ? "rondo" : "rondo run";
+  const bool is_own = !arguments.empty() && (arguments.front() == "run" || arguments.front() == "completion");
+  const std::string command = is_own ? "rondo " + arguments.front() : "rondo";
   try {
     return rondo::end_with_streams(command, dispatch(arguments));
   } catch (const rondo::UsageError& error) {

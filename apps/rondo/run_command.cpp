@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/common/command_line.h"
@@ -29,6 +31,10 @@ using rondo::launch::RunOptions;
 
 constexpr int kDefaultMasterPort = 29500;  // torchrun's
 
+constexpr const char* kRunName = "rondo run";
+constexpr const char* kRunSummary =
+    "Starts a program as several processes of one or more hosts, with torchrun's flags and environment.";
+constexpr const char* kRunUsage = "[--] PROGRAM [ARGUMENTS]";
 constexpr const char* kExamples = R"(Examples:
   rondo run -n 2 ./train --epochs 3              # two processes of a program
   rondo run -n 2 train.py --epochs 3             # a .py file runs with python3, as with torchrun
@@ -503,17 +509,30 @@ void release_unhandled_signals(const RunOptions& options) {
       str(rondo::describe_unknown_flag(app, given), " (flags of the program come after its name)"));
 }
 
-}  // namespace
-
-int run_command(std::vector<std::string> arguments) {
-  Flags flags;
-  CLI::App app(
-      "Starts a program as several processes of one or more hosts, with torchrun's flags and environment.",
-      "rondo run");
+void declare_run(CLI::App& app, Flags& flags) {
   app.footer(kExamples);
   app.prefix_command();  // the first word that is no flag starts the program's command line
   add_flags(app, flags);
-  rondo::use_rondo_help(app, "[--] PROGRAM [ARGUMENTS]");
+  rondo::use_rondo_help(app, kRunUsage);
+}
+
+}  // namespace
+
+rondo::HelpPage page_of_run_command() {
+  Flags flags;
+  CLI::App app(kRunSummary, kRunName);
+  declare_run(app, flags);
+  return rondo::help_page(app, kRunUsage);
+}
+
+int run_command(std::vector<std::string> arguments) {
+  if (arguments == std::vector<std::string>{rondo::kHelpJsonFlag}) {
+    std::cout << rondo::help_to_json(page_of_run_command()).dump() << "\n";
+    return 0;
+  }
+  Flags flags;
+  CLI::App app(kRunSummary, kRunName);
+  declare_run(app, flags);
   std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
   try {
     app.parse(arguments);

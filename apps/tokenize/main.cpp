@@ -10,6 +10,7 @@
 #include "apps/common/flag_checks.h"
 #include "apps/tokenize/shards.h"
 #include "rondo/base/error.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/data/byte_pairs.h"
 #include "rondo/data/text.h"
@@ -126,6 +127,18 @@ rondo::DocumentForm form_of(const std::string& name) {
   return name == "lines" ? rondo::DocumentForm::line : rondo::DocumentForm::json_line;
 }
 
+constexpr std::uint64_t kMegabyte = 1'000'000;
+
+std::int64_t megabytes_of(const std::vector<std::string>& files) {
+  std::uint64_t bytes = 0;
+  for (const std::string& file : files) {
+    std::error_code unreadable;  // reading it reports the error
+    const std::uintmax_t size = std::filesystem::file_size(file, unreadable);
+    if (!unreadable) bytes += size;
+  }
+  return static_cast<std::int64_t>(bytes / kMegabyte);
+}
+
 int tokenize(const TokenizeFlags& flags) {
   std::optional<BytePairs> tokenizer;
   if (!flags.tokenizer.empty()) tokenizer = BytePairs::from_file(flags.tokenizer);
@@ -137,9 +150,18 @@ int tokenize(const TokenizeFlags& flags) {
   }
   rondo::ShardWriter writer(flags.output, describe(flags, pairs), flags.shard_tokens);
   Tokenizing tokenizing(flags, pairs, writer);
-  rondo::for_each_document(files, form_of(flags.documents), flags.field,
-                           [&](Document document) { tokenizing.take(std::move(document)); });
+  rondo::StageProgress stage;
+  stage.begin("tokenizing");
+  const rondo::DocumentForm form = form_of(flags.documents);
+  const std::int64_t of = form == rondo::DocumentForm::json_line ? 0 : megabytes_of(files);
+  std::uint64_t bytes = 0;
+  rondo::for_each_document(files, form, flags.field, [&](Document document) {
+    bytes += document.content().size();
+    tokenizing.take(std::move(document));
+    stage.update(static_cast<std::int64_t>(bytes / kMegabyte), of, "MB");
+  });
   tokenizing.flush();
+  stage.end();
   if (writer.tokens() == 0)
     throw rondo::DataError(rondo::str("there is no document with text in ", rondo::join(flags.paths, ", ")));
   const rondo::TokenDescription& written = writer.finish();

@@ -43,6 +43,9 @@ bool RunView::refresh() {
     recent_.clear();
   }
   for (const MetricsRow& row : news.rows) take(row);
+  live_ = read_run_progress(directory_);
+  // A file of an earlier start may be left, as of a run that was resumed from an older checkpoint.
+  if (live_ && latest_ && live_->step < latest_->step) live_.reset();
   return !news.rows.empty();
 }
 
@@ -66,10 +69,15 @@ void RunView::take(const MetricsRow& row) {
 bool RunView::is_running() const { return RunLock::is_held(directory_); }
 
 std::optional<double> RunView::quiet_s() const {
-  std::error_code missing;
-  const auto written = fs::last_write_time(directory_ / "metrics.jsonl", missing);
-  if (missing) return std::nullopt;
-  return std::max(0.0, std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count());
+  std::optional<double> quiet;
+  for (const char* file : {"metrics.jsonl", "progress.json"}) {
+    std::error_code missing;
+    const auto written = fs::last_write_time(directory_ / file, missing);
+    if (missing) continue;
+    const double age = std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count();
+    quiet = std::max(0.0, std::min(age, quiet.value_or(age)));
+  }
+  return quiet;
 }
 
 std::vector<RankTimes> RunView::times() const {
@@ -92,10 +100,40 @@ std::string clock_time(double seconds) {
   return formatted("%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
 }
 
-// Returns the throughput of `latest` and its unit.
-std::pair<std::optional<double>, const char*> rate_of(const MetricsRow& latest) {
-  return latest.tokens_per_s ? std::pair(latest.tokens_per_s, "tokens/s")
-                             : std::pair(latest.samples_per_s, "samples/s");
+// The newest figures of a run: of its own display, else of the metrics.
+struct Figures {
+  std::int64_t step = 0, total_steps = 0;
+  double epochs = 0;  // done, with the fraction of the current one if it is known
+  double elapsed_s = 0;
+  std::optional<double> loss, learning_rate, rate;
+  std::string unit;  // of `rate`
+};
+
+std::optional<Figures> newest_figures(const RunView& run) {
+  Figures figures;
+  figures.total_steps = run.start() ? run.start()->total_steps : 0;
+  if (const auto& live = run.live()) {
+    figures.step = live->step;
+    if (live->total_steps > 0) figures.total_steps = live->total_steps;
+    figures.epochs = live->epoch;
+    figures.elapsed_s = live->elapsed_s;
+    if (live->step == 0 || live->rate == 0) return figures;  // no step of this start has ended
+    figures.loss = live->loss;
+    figures.learning_rate = live->learning_rate;
+    figures.rate = live->rate;
+    figures.unit = printable(live->unit);
+    return figures;
+  }
+  if (!run.latest()) return std::nullopt;
+  const MetricsRow& latest = *run.latest();
+  figures.step = latest.step;
+  figures.epochs = static_cast<double>(latest.epoch);
+  figures.elapsed_s = latest.elapsed_s;
+  figures.loss = latest.loss;
+  figures.learning_rate = latest.learning_rate;
+  figures.rate = latest.tokens_per_s ? latest.tokens_per_s : latest.samples_per_s;
+  figures.unit = latest.tokens_per_s ? "tokens" : "samples";
+  return figures;
 }
 
 std::string state_of(const RunView& run) {
@@ -116,33 +154,37 @@ std::string head_line(const RunView& run) {
   return join(parts, "   ");
 }
 
-std::string step_line(const RunView& run) {
-  const MetricsRow& latest = *run.latest();
-  std::string line = str("step ", latest.step);
-  const std::int64_t total = run.start() ? run.start()->total_steps : 0;
-  if (total > 0) {
-    line += formatted(" of %lld (%.1f %%)", static_cast<long long>(total),
-                      100.0 * static_cast<double>(latest.step) / static_cast<double>(total));
+std::string step_line(const RunView& run, const Figures& figures) {
+  std::string line = str("step ", figures.step);
+  if (figures.total_steps > 0) {
+    line += formatted(" of %lld (%.1f %%)", static_cast<long long>(figures.total_steps),
+                      100.0 * static_cast<double>(figures.step) / static_cast<double>(figures.total_steps));
   }
-  line += str("   epoch ", latest.epoch + 1, "   ", clock_time(latest.elapsed_s), " trained");
+  line += str("   epoch ", static_cast<std::int64_t>(figures.epochs) + 1, "   ",
+              clock_time(figures.elapsed_s), " trained");
   double step_ms = 0;
   for (const RankTimes& times : run.times()) step_ms = std::max(step_ms, times.step_ms);
-  if (total > latest.step && step_ms > 0)
-    line += str("   left ", clock_time(static_cast<double>(total - latest.step) * step_ms / 1e3));
+  if (step_ms == 0 && figures.step > 0) step_ms = 1e3 * figures.elapsed_s / static_cast<double>(figures.step);
+  if (figures.total_steps > figures.step && step_ms > 0)
+    line +=
+        str("   left ", clock_time(static_cast<double>(figures.total_steps - figures.step) * step_ms / 1e3));
   return line;
 }
 
-std::string figures_line(const RunView& run) {
-  const MetricsRow& latest = *run.latest();
+std::string figures_line(const RunView& run, const Figures& figures) {
   std::vector<std::string> parts;
-  if (latest.loss) parts.push_back(formatted("loss %.4f", *latest.loss));
+  if (figures.loss) parts.push_back(formatted("loss %.4f", *figures.loss));
   if (run.smallest_loss()) parts.push_back(formatted("smallest %.4f", *run.smallest_loss()));
   if (run.validation() && run.validation()->validation_loss)
     parts.push_back(formatted("validation %.4f", *run.validation()->validation_loss));
-  if (const auto mfu = latest.others.find("mfu"); mfu != latest.others.end())
-    parts.push_back(formatted("MFU %.1f %%", 100 * mfu->second));
-  if (latest.learning_rate) parts.push_back(formatted("lr %.2e", *latest.learning_rate));
-  if (const auto [rate, unit] = rate_of(latest); rate) parts.push_back(formatted("%.0f %s", *rate, unit));
+  if (run.latest()) {
+    if (const auto mfu = run.latest()->others.find("mfu"); mfu != run.latest()->others.end())
+      parts.push_back(formatted("MFU %.1f %%", 100 * mfu->second));
+  }
+  if (figures.learning_rate) parts.push_back(formatted("lr %.2e", *figures.learning_rate));
+  if (figures.rate) parts.push_back(formatted("%.0f %s/s", *figures.rate, figures.unit.c_str()));
+  if (run.live() && run.live()->to_validate > 0)
+    parts.push_back(str("validation: ", run.live()->validated, " of ", run.live()->to_validate, " batches"));
   return join(parts, "   ");
 }
 
@@ -157,11 +199,14 @@ std::string rank_line(const RankTimes& times, const RunView& run) {
 
 std::vector<std::string> screen_lines(const RunView& run, TerminalSize size) {
   std::vector<std::string> lines{head_line(run)};
+  const std::optional<Figures> figures = newest_figures(run);
+  if (figures) {
+    lines.push_back(step_line(run, *figures));
+    lines.push_back(figures_line(run, *figures));
+  }
   if (!run.latest()) {
-    lines.emplace_back("no metrics yet: the first row is written after --log-every steps");
+    lines.emplace_back("no times of ranks yet: the first row of metrics is written after --log-every steps");
   } else {
-    lines.push_back(step_line(run));
-    lines.push_back(figures_line(run));
     std::vector<RankTimes> times = run.times();
     if (const auto straggler = find_straggler(times)) lines.push_back(to_string(*straggler));
     lines.emplace_back();
@@ -177,8 +222,7 @@ std::vector<std::string> screen_lines(const RunView& run, TerminalSize size) {
     for (const RankTimes& each : times) lines.push_back(rank_line(each, run));
     if (left_out > 0) lines.push_back(str("      and ", left_out, " ranks that compute for less time"));
   }
-  for (std::string& line : lines)
-    line.resize(std::min(line.size(), static_cast<std::size_t>(std::max(1, size.columns))));
+  for (std::string& line : lines) line = clipped(line, static_cast<std::size_t>(std::max(1, size.columns)));
   lines.resize(std::min(lines.size(), static_cast<std::size_t>(std::max(1, size.rows - 1))));
   return lines;
 }
@@ -188,17 +232,22 @@ Json view_json(const RunView& run) {
     return value && std::isfinite(*value) ? Json(*value) : Json();
   };
   Json json{{"run", run.directory().string()}, {"running", run.is_running()}};
-  json["step"] = run.latest() ? Json(run.latest()->step) : Json();
-  json["total_steps"] = run.start() && run.start()->total_steps > 0 ? Json(run.start()->total_steps) : Json();
-  json["loss"] = run.latest() ? number(run.latest()->loss) : Json();
+  const std::optional<Figures> figures = newest_figures(run);
+  json["step"] = figures ? Json(figures->step) : Json();
+  json["total_steps"] = figures && figures->total_steps > 0 ? Json(figures->total_steps) : Json();
+  json["loss"] = figures ? number(figures->loss) : Json();
   json["validation_loss"] = run.validation() ? number(run.validation()->validation_loss) : Json();
+  const auto& live = run.live();
+  json["validating"] =
+      live && live->to_validate > 0 ? Json{{"done", live->validated}, {"of", live->to_validate}} : Json();
   json["mfu"] = Json();
   if (run.latest()) {
     if (const auto mfu = run.latest()->others.find("mfu"); mfu != run.latest()->others.end())
       json["mfu"] = number(mfu->second);
-    const auto [rate, unit] = rate_of(*run.latest());
-    json["rate"] = number(rate);
-    json["rate_unit"] = unit;
+  }
+  if (figures && figures->rate) {
+    json["rate"] = number(figures->rate);
+    json["rate_unit"] = figures->unit + "/s";
   }
   const std::vector<RankTimes> ranks = run.times();
   json["ranks"] = Json::array();

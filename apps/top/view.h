@@ -13,6 +13,7 @@
 #include "rondo/format/metrics.h"
 #include "rondo/format/report/stragglers.h"
 #include "rondo/format/run_directory.h"
+#include "rondo/format/run_progress.h"
 
 namespace rondo {
 
@@ -32,7 +33,9 @@ class RunView {
   const std::optional<RunStart>& start() const { return start_; }
   // Returns true if a process holds the run directory's lock.
   bool is_running() const;
-  // Returns the seconds since metrics.jsonl was last written; empty before its first row.
+  // Returns what the training's own terminal shows, if that is newer than the last row of the metrics.
+  const std::optional<RunProgress>& live() const { return live_; }
+  // Returns the seconds since metrics.jsonl or progress.json was last written; empty before that.
   std::optional<double> quiet_s() const;
   // Return the newest row of rank 0's steps, and of a validation.
   const std::optional<MetricsRow>& latest() const { return latest_; }
@@ -49,6 +52,7 @@ class RunView {
   std::filesystem::path directory_;
   MetricsTail tail_;
   std::optional<RunStart> start_;
+  std::optional<RunProgress> live_;
   std::optional<MetricsRow> latest_;
   std::optional<MetricsRow> validation_;
   std::optional<double> smallest_loss_;
@@ -60,8 +64,9 @@ class RunView {
 // slowest ones and the number of hidden ones.
 std::vector<std::string> screen_lines(const RunView& run, TerminalSize size);
 
-// Returns the screen's content as a JSON object: {run, running, step, total_steps, loss, validation, rate,
-// rate_unit, ranks: [{rank, step_ms, compute_ms, exposed_comm_ms, comm_ms, peak_bytes}], straggler}.
+// Returns the screen's content as a JSON object: {run, running, step, total_steps, loss, validation_loss,
+// validating: {done, of} or null, mfu, rate, rate_unit, ranks: [{rank, step_ms, compute_ms, exposed_comm_ms,
+// comm_ms, peak_bytes}], straggler}.
 nlohmann::ordered_json view_json(const RunView& run);
 
 }  // namespace rondo

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/help_format.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -78,24 +77,25 @@ enum class Extent { common, all, one_thing };
 void add_program_flags(std::vector<HelpGroup>& groups, Extent extent) {
   for (const ProgramFlag& flag : kProgramFlags) {
     if (extent == Extent::one_thing || (extent == Extent::common && !flag.is_common)) continue;
-    add_help_entry(groups, flag.group, {help_name(str("--", flag.name), flag.type, ""), flag.help});
+    add_help_entry(groups, flag.group, {.name = str("--", flag.name), .type = flag.type, .text = flag.help});
   }
 }
 
 // Returns help of the options for which `wanted` is true. Options of entries name the entries; options
 // without a flag are in a separate group.
 template <class Wanted>
-std::string layout(const FlagSet& flags, const std::string& description, const std::string& footer,
-                   Extent extent, const Wanted& wanted) {
+HelpPage page_of(const FlagSet& flags, const std::string& description, const std::string& footer,
+                 Extent extent, const Wanted& wanted) {
   std::vector<HelpGroup> groups;
   std::vector<const Flag*> without_flag;
   const auto add = [&](const Flag& flag, const std::string& group) {
     const Option& option = flag.option;
     const std::string who = extent == Extent::one_thing ? "" : audience_text(flags, flag);
     add_help_entry(groups, group,
-                   {help_name((option.has_flag ? "--" : "") + option.name, option.type,
-                              option.default_text.value_or("")),
-                    who.empty() ? option.help : str(option.help, " [", who, "]")});
+                   {.name = (option.has_flag ? "--" : "") + option.name,
+                    .type = option.type,
+                    .default_text = option.default_text.value_or(""),
+                    .text = who.empty() ? option.help : str(option.help, " [", who, "]")});
   };
   for (const Flag& flag : flags.flags()) {
     if (!wanted(flag)) continue;
@@ -107,27 +107,34 @@ std::string layout(const FlagSet& flags, const std::string& description, const s
   }
   add_program_flags(groups, extent);
   for (const Flag* const flag : without_flag) add(*flag, kWithoutFlag);
-  return str(description, "\nUsage: rondo train [OPTIONS]\n\n", layout_groups(groups),
-             footer.empty() ? "" : "\n" + footer + "\n");
+  return {.name = "rondo train",
+          .summary = description,
+          .usage = "rondo train [OPTIONS]",
+          .groups = std::move(groups),
+          .footer = footer};
 }
 
 }  // namespace
 
-std::string short_help(const FlagSet& flags) {
-  std::string footer =
-      "More:\n  rondo train --help-all                every flag\n  rondo train --help NAME               "
-      "description and flags of one of these names\n";
+HelpPage short_help(const FlagSet& flags) {
+  HelpPage page = page_of(flags, kWhat, kExamples, Extent::common,
+                          [](const Flag& flag) { return flag.option.is_common; });
+  HelpGroup more{
+      "More",
+      {{.name = "rondo train --help-all", .text = "every flag"},
+       {.name = "rondo train --help NAME", .text = "description and flags of one of these names"}}};
   for (const Topic& topic : kTopics)
-    footer += str("    ", topic.title, ": ", join(names_in(flags.choices().*topic.entries), ", "), "\n");
-  return layout(flags, kWhat, str(footer, "\n", kExamples), Extent::common,
-                [](const Flag& flag) { return flag.option.is_common; });
+    more.entries.push_back(
+        {.name = topic.title, .text = join(names_in(flags.choices().*topic.entries), ", ")});
+  page.groups.push_back(std::move(more));
+  return page;
 }
 
-std::string full_help(const FlagSet& flags) {
-  return layout(flags, kWhat, kExamples, Extent::all, [](const Flag&) { return true; });
+HelpPage full_help(const FlagSet& flags) {
+  return page_of(flags, kWhat, kExamples, Extent::all, [](const Flag&) { return true; });
 }
 
-std::string help_about(const FlagSet& flags, const std::string& name) {
+HelpPage help_about(const FlagSet& flags, const std::string& name) {
   std::vector<std::string> known;
   for (const Topic& topic : kTopics) {
     const std::vector<Declaration>& entries = flags.choices().*topic.entries;
@@ -138,7 +145,7 @@ std::string help_about(const FlagSet& flags, const std::string& name) {
     }
     std::string description = str("--", topic.flag, " ", entry->name, ": ", entry->summary, ".");
     if (!entry->aliases.empty()) description += str(" Also called ", join(entry->aliases, ", "), ".");
-    return layout(flags, description, "", Extent::one_thing, [&](const Flag& flag) {
+    return page_of(flags, description, "", Extent::one_thing, [&](const Flag& flag) {
       const std::optional<OptionNeed> need = audience(flag);
       return entry->options.find(flag.option.name) != nullptr ||
              (need && std::find(need->values.begin(), need->values.end(), entry->name) != need->values.end());

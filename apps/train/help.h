@@ -3,6 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "apps/common/help_format.h"
 #include "apps/train/flag_set.h"
 
 namespace rondo {
@@ -10,12 +11,12 @@ namespace rondo {
 // Help of `rondo train`, generated from the declarations.
 
 // Returns the flags that most trainings need, and a hint at the others.
-std::string short_help(const FlagSet& flags);
-// Every flag.
-std::string full_help(const FlagSet& flags);
+HelpPage short_help(const FlagSet& flags);
+// Returns every flag and option.
+HelpPage full_help(const FlagSet& flags);
 // Returns the description of one strategy, model, kind of data or engine, with its flags. Throws UsageError
 // listing the names if `name` is unknown.
-std::string help_about(const FlagSet& flags, const std::string& name);
+HelpPage help_about(const FlagSet& flags, const std::string& name);
 // {"flags": [{name, group, help, type, has_flag, default, for: {flag, values} or null}], "strategies",
 // "models", "data_kinds", "engines": [{name, aliases, summary, flags}]}.
 nlohmann::ordered_json help_as_json(const FlagSet& flags);

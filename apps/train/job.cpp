@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <map>
 #include <optional>
 
@@ -12,6 +11,7 @@
 #include "apps/train/flags.h"
 #include "rondo/base/error.h"
 #include "rondo/base/file_access.h"
+#include "rondo/base/progress_line.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/pretrained.h"
 #include "rondo/checkpoint/weights.h"
@@ -41,10 +41,9 @@ void load_init_weights(const std::string& folder, const Model& model, const Pret
   const PretrainedReport report = load_pretrained(*file, named_tensors(*model.module), names);
   if (!say) return;
   if (!report.missing_parts.empty())
-    std::cerr << "newly initialised, not in " << file->string() << ": " << join(report.missing_parts, " ")
-              << "\n";
+    print_message(str("newly initialised, not in ", file->string(), ": ", join(report.missing_parts, " ")));
   if (!report.unused.empty())
-    std::cerr << "not used of " << file->string() << ": " << join(report.unused, " ") << "\n";
+    print_message(str("not used of ", file->string(), ": ", join(report.unused, " ")));
 }
 
 // Applies --init-from by the rules of init-rename; does nothing without that flag. With `say` it prints the
@@ -66,7 +65,7 @@ void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
   for (const std::string& text : flags.init_rename)
     rules.push_back(use_flag("init-rename", text, [&] { return parse_rename_rule(text); }));
   const WeightsReport report = load_partial_weights(flags.init_weights, tensors, rules, !flags.init_strict);
-  if (say) std::cerr << flags.init_weights << ": " << to_text(report) << "\n";
+  if (say) print_message(str(flags.init_weights, ": ", to_text(report)));
 }
 
 nlohmann::json parse_model_config(const std::string& text_or_file) {
@@ -156,7 +155,7 @@ void choose_model(TrainFlags& flags, bool say) {
   flags.configuration["model"] = model;
   if (kind == "masked_text" && flags.options.emplace("task", "mlm").second)
     flags.configuration["task"] = "mlm";
-  if (say) std::cerr << "--model auto: " << model << ", for " << kind << " data (" << path << ")\n";
+  if (say) print_message(str("--model auto: ", model, ", for ", kind, " data (", path, ")"));
 }
 
 nlohmann::json model_overrides(const TrainFlags& flags) {

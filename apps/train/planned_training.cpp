@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
+#include "rondo/base/progress_line.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/cost/profile_json.h"
@@ -127,8 +127,7 @@ Prediction prediction_of(const Json& plan, const cost::StepPlan& file, const cos
 // Prints progress for the waiting user.
 void say(const TrainFlags& flags, const Context& context, const std::string& text) {
   if (context.rank() != 0 || flags.progress == "off") return;
-  std::fprintf(stderr, "%s: %s\n", flags.strategy.c_str(), text.c_str());
-  std::fflush(stderr);
+  print_message(str(flags.strategy, ": ", text));
 }
 
 bool chooses_mesh(const TrainFlags& flags) { return flags.meshes == "all" || !flags.mesh.empty(); }

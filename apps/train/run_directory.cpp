@@ -9,6 +9,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/progress_line.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/sources/slurm.h"
@@ -97,8 +98,8 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
   claim_run_directory(run, flags, writes);
   const std::optional<CheckpointEntry> newest = newest_checkpoint(run.checkpoints());
   if (!newest && flags.resume) {
-    std::fprintf(stderr, "rondo train: %s holds no checkpoint yet: training starts from the beginning\n",
-                 run.path.c_str());
+    print_message(str("rondo train: ", run.path.string(),
+                      " holds no checkpoint yet: training starts from the beginning"));
   }
   if (!newest || (!writes && !flags.resume)) return run;
   if (!flags.resume) {
@@ -261,8 +262,7 @@ void RestartMemory::choose(const Context& context, RunDirectory& run) const {
   if (!checkpoint) return;
   run.resume_from = checkpoint;
   if (context.rank() == 0)
-    std::fprintf(stderr, "rondo train: resuming from the memory checkpoint, %s\n",
-                 checkpoint->filename().c_str());
+    print_message(str("rondo train: resuming from the memory checkpoint ", checkpoint->filename().string()));
 }
 
 void RestartMemory::begin() const {

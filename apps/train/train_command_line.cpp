@@ -256,6 +256,10 @@ int TrainCommandLine::run(int argc, const char* const* argv,
   for (int i = 1; i < argc; ++i) arguments.push_back(with_dashes(argv[i]));
   std::vector<const char*> words;
   for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  if (arguments.size() == 2 && arguments[1] == kHelpJsonFlag) {
+    std::cout << help_to_json(full_help(flags_)).dump() << "\n";
+    return end_with_streams(app_.get_name(), 0);
+  }
   return run_command_line(app_, static_cast<int>(words.size()), words.data(), [&] {
     if (app_.count("--version") > 0) {
       std::cout << version_line() << "\n";
@@ -272,9 +276,9 @@ int TrainCommandLine::run(int argc, const char* const* argv,
     if (all && app_.count("--json") > 0) {
       write_json(value_of("json"), help_as_json(flags_));
     } else {
-      std::cout << (all                                ? full_help(flags_)
-                    : topic.empty() || topic == "true" ? short_help(flags_)
-                                                       : help_about(flags_, topic));
+      std::cout << help_text(all                                ? full_help(flags_)
+                             : topic.empty() || topic == "true" ? short_help(flags_)
+                                                                : help_about(flags_, topic));
     }
     return 0;
   });

@@ -1,6 +1,7 @@
 #include "apps/train/training_run.h"
 
 #include <torch/utils.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -21,7 +22,10 @@
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/log.h"
 #include "rondo/base/process.h"
+#include "rondo/base/stage_progress.h"
+#include "rondo/base/terminal.h"
 #include "rondo/base/text.h"
+#include "rondo/base/version.h"
 #include "rondo/data/open.h"
 #include "rondo/format/git_commit.h"
 #include "rondo/format/run_directory.h"
@@ -35,6 +39,7 @@
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/train/agreement.h"
+#include "rondo/train/callbacks/live_progress.h"
 #include "rondo/train/callbacks/metrics_log.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/progress_display.h"
@@ -146,6 +151,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   progress.line_every_steps = flags.log_every;
   options.callbacks.push_back(std::make_shared<ProgressDisplay>(progress));
   options.callbacks.push_back(std::make_shared<RunRecord>(run.path, std::move(start)));
+  options.callbacks.push_back(std::make_shared<LiveProgress>(run.path));
   options.callbacks.push_back(metrics);
   if (prediction) options.callbacks.push_back(std::move(prediction));
   options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
@@ -180,6 +186,14 @@ const char* to_text(FitEnd end) {
   return "";
 }
 
+// Returns the command that most users want after a training.
+std::string next_command(FitEnd end, const RunDirectory& run) {
+  const std::string path = run.path.string();
+  const std::vector<std::string> report = {"rondo", "report", path};
+  const std::vector<std::string> resume = {"rondo", "train", "--run-dir", path, "--resume"};
+  return shell_text(end == FitEnd::preempted ? resume : report);
+}
+
 void print_result(const TrainFlags& flags, const RunDirectory& run, const Context& context,
                   const Trainer& trainer, const FitResult& result, const PredictionReport* prediction,
                   std::int64_t parameters) {
@@ -187,7 +201,8 @@ void print_result(const TrainFlags& flags, const RunDirectory& run, const Contex
   out << to_text(result.end) << " after step " << result.step;
   if (result.loss) out << ", loss " << *result.loss;
   for (const auto& [metric, value] : result.validation) out << ", validation " << metric << " " << value;
-  out << ", run directory " << run.path.string() << std::endl;
+  out << ", run directory " << run.path.string() << "\n"
+      << "next: " << next_command(result.end, run) << std::endl;
   nlohmann::ordered_json summary = {
       {"run_dir", run.path.string()},
       {"end", to_text(result.end)},
@@ -205,28 +220,37 @@ void print_result(const TrainFlags& flags, const RunDirectory& run, const Contex
   write_json(flags.json, summary);
 }
 
+// Returns the training's outline: what it is, in the lines after `intention`, such as "training".
+std::string outline_of(const std::string& intention, const TrainFlags& flags, const RunDirectory& run,
+                       const TrainingPlace& place, const OpenedData& data, const Trainer& trainer,
+                       std::int64_t parameters) {
+  const Context& context = trainer.strategy().context();
+  const std::int64_t batch = batch_size_per_replica(flags, place.readers);
+  const std::int64_t replicas = trainer.strategy().num_replicas_in_sync();
+  const std::string until =
+      flags.steps ? str("to step ", *flags.steps) : str(flags.epochs.value_or(1), " epochs");
+  return rondo::str(intention, " ", trainer.model().name, " (", parameters, " parameters) from step ",
+                    trainer.position().step, ", ", until, "\n  processes      ", context.world_size(),
+                    ", strategy ", trainer.strategy().name(), ", backend ", context.backend_name(),
+                    ", device ", context.device(), "\n  data           ", flags.data, ": ",
+                    data.train->size(), " samples of kind ", data.kind, ", ",
+                    data.validation ? data.validation->size() : 0, " for validation\n  a step         ",
+                    batch * replicas * flags.accumulate, " samples: ", batch, " x ", replicas, " replicas x ",
+                    flags.accumulate, " passes\n  optimizer      ", flags.optimizer.name, ", lr ",
+                    flags.optimizer.learning_rate, ", schedule ", flags.schedule.kind, "\n  run directory  ",
+                    run.path.string());
+}
+
 // Prints the training's outline, for --dry-run.
 void print_dry_run(const TrainFlags& flags, const RunDirectory& run, const TrainingPlace& place,
                    const OpenedData& data, const Trainer& trainer, std::int64_t parameters) {
   const Context& context = trainer.strategy().context();
-  const std::int64_t batch = batch_size_per_replica(flags, place.readers);
   const std::int64_t replicas = trainer.strategy().num_replicas_in_sync();
-  const std::int64_t step = trainer.position().step, samples = batch * replicas * flags.accumulate;
-  const std::string until =
-      flags.steps ? str("to step ", *flags.steps) : str(flags.epochs.value_or(1), " epochs");
+  const std::int64_t step = trainer.position().step;
+  const std::int64_t samples = batch_size_per_replica(flags, place.readers) * replicas * flags.accumulate;
   std::ostream& out = flags.json.empty() ? std::cout : std::cerr;
-  out << "dry run: would train " << trainer.model().name << " (" << parameters << " parameters) from step "
-      << step << ", " << until << "\n"
-      << "  processes      " << context.world_size() << ", strategy " << trainer.strategy().name()
-      << ", backend " << context.backend_name() << ", device " << context.device() << "\n"
-      << "  data           " << flags.data << ": " << data.train->size() << " samples of kind " << data.kind
-      << ", " << (data.validation ? data.validation->size() : 0) << " for validation\n"
-      << "  a step         " << samples << " samples: " << batch << " x " << replicas << " replicas x "
-      << flags.accumulate << " passes\n"
-      << "  optimizer      " << flags.optimizer.name << ", lr " << flags.optimizer.learning_rate
-      << ", schedule " << flags.schedule.kind << "\n"
-      << "  run directory  " << run.path.string() << "\n"
-      << "nothing was trained or written" << std::endl;
+  out << outline_of("dry run: would train", flags, run, place, data, trainer, parameters)
+      << "\nnothing was trained or written" << std::endl;
   write_json(flags.json, {{"dry_run", true},
                           {"run_dir", run.path.string()},
                           {"step", step},
@@ -289,6 +313,9 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   const RestartMemory memory(flags, place, context);
   go_on_after_restart(flags, memory.goes_on());
 
+  const ProgressStyle stage_style = place.writes ? parse_progress_style(flags.progress) : ProgressStyle::off;
+  StageProgress stage(stderr, {.style = stage_style});
+  stage.begin("reading the data");
   // Everything that can fail before training fails here, as one error for the job.
   OpenedData data;
   Model model;
@@ -328,6 +355,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
     std::iota(samples.begin(), samples.end(), 0);
     return data.train->get(samples);
   };
+  stage.begin(flags.is_planned ? "measuring and planning" : "building the model");
   const JobPlan plan = plan_job(flags, context, run, [&] {
     return JobToPlan{
         .make_model =
@@ -346,6 +374,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
       flags.global_batch_size.reset();
     }
   }
+  stage.begin("building the model");
   // From here on: memory used for measuring has been released.
   replica_memory_tracker().reset_peak();
   if (!flags.memory_limit.empty())
@@ -406,8 +435,12 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   // Operations that draw from libtorch's own generator differ on every rank. (Dropout of the built-in models
   // draws by sample.)
   torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(place.reader));
-  if (run.resume_from) trainer.restore(*run.resume_from);
+  if (run.resume_from) {
+    stage.begin("restoring the checkpoint");
+    trainer.restore(*run.resume_from);
+  }
   if (flags.dry_run) {
+    stage.end();
     run_agreed(context, [&] { make_schedule(schedule_options(flags)); });
     if (context.rank() == 0) print_dry_run(flags, run, place, data, trainer, parameters);
     context.shutdown();
@@ -431,6 +464,12 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   if (!run.resume_from) fit.initial_step = steps_done_before(*strategy);
   if (auto replica = memory.callback(flags)) fit.callbacks.push_back(std::move(replica));
   memory.begin();
+  stage.end();
+  if (stage_style != ProgressStyle::off) {
+    const TextColours colours(wants_colours(STDERR_FILENO));
+    print_message(outline_of(colours.heading(str("rondo ", kVersion, ": training")), flags, run, place, data,
+                             trainer, parameters));
+  }
   request_stop_on_signals();
   const std::int64_t first_step = std::max(trainer.position().step, fit.initial_step);
   FitResult result;

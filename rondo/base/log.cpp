@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "rondo/base/error.h"
+#include "rondo/base/progress_line.h"
 #include "rondo/base/replica.h"
 
 namespace rondo::log {
@@ -42,6 +43,16 @@ Prefixes& prefixes() {
   return *instance;
 }
 
+// Formatter of "%_" in a pattern: removes a drawn progress line, which the log line would continue.
+class ProgressFlag final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& line) override {
+    const std::string_view erase = take_progress_line();
+    line.append(erase.data(), erase.data() + erase.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<ProgressFlag>(); }
+};
+
 // Formatter of "%*" in a pattern: the prefix of the calling thread. The thread that logs a line also formats
 // it.
 class PrefixFlag final : public spdlog::custom_flag_formatter {
@@ -58,7 +69,7 @@ class PrefixFlag final : public spdlog::custom_flag_formatter {
 
 std::unique_ptr<spdlog::formatter> line_formatter() {
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<PrefixFlag>('*').set_pattern("%H:%M:%S.%e %^%L%$ %*%v");
+  formatter->add_flag<PrefixFlag>('*').add_flag<ProgressFlag>('_').set_pattern("%_%H:%M:%S.%e %^%L%$ %*%v");
   return formatter;
 }
 

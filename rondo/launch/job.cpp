@@ -314,14 +314,16 @@ class Job {
     place.store_descriptor = is_apart ? -1 : store.descriptor();
     place.omp_threads = options_.omp_threads;
     place.stop_signals = signal_list(further_signals(options_.forwarded_signals));
-    const bool on_console = spec.out.route == StreamSpec::Route::pipe && spec.err.route == spec.out.route;
+    // A log file gets plain lines.
+    const bool on_console = spec.out.route == StreamSpec::Route::pipe && spec.err.route == spec.out.route &&
+                            spec.out.log_path.empty() && spec.err.log_path.empty();
     const std::string prefix = str("[rank ", spec.world_rank(), "] ");
     if (terminal_width_ && on_console && spec.out.shown)
       place.terminal_width = *terminal_width_ - static_cast<int>(prefix.size());
     // Rank 0 gets a terminal if the launcher has one, for programs that query or use it.
     if (spec.world_rank() == 0 && spec.out.shown) {
-      spec.out.terminal = terminal_behind(STDOUT_FILENO, prefix);
-      spec.err.terminal = terminal_behind(STDERR_FILENO, prefix);
+      if (spec.out.log_path.empty()) spec.out.terminal = terminal_behind(STDOUT_FILENO, prefix);
+      if (spec.err.log_path.empty()) spec.err.terminal = terminal_behind(STDERR_FILENO, prefix);
     }
     if (server_job_ || is_apart) describe_task(rank, spec, place);
     spec.environment = worker_environment(base_environment_, place);

@@ -1,5 +1,6 @@
 #include "rondo/launch/worker_environment.h"
 
+#include "rondo/base/terminal.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/launcher_files.h"

@@ -37,10 +37,6 @@ struct WorkerPlace {
   std::optional<int> terminal_width;
 };
 
-// Environment variable with the width of the terminal that shows a worker's output, although the worker
-// writes to a pipe. Progress bars use it.
-inline constexpr const char* kTerminalWidthVariable = "RONDO_TERMINAL_WIDTH";
-
 // Environment variable with the join timeout of a worker in seconds; rondo::init reads it.
 inline constexpr const char* kJoinTimeoutVariable = "RONDO_JOIN_TIMEOUT";
 

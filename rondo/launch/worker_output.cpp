@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/terminal.h"
@@ -21,6 +22,7 @@ constexpr std::size_t kDrainedBytes = 1U << 18;
 // PIPE_BUF: a pipe that is ready for output accepts this many bytes without blocking.
 constexpr std::size_t kSafePiece = 4096;
 constexpr std::string_view kStartOfLine = "\r\x1b[K";
+constexpr std::string_view kEraseLine = kStartOfLine.substr(1);
 
 bool is_regular_file(int descriptor) {
   struct stat status {};
@@ -39,6 +41,8 @@ Console::Console(EventLoop& loop, int descriptor)
 Console::~Console() {
   if (watching_) loop_.forget(descriptor_);
 }
+
+int Console::columns() const { return terminal_size(descriptor_).columns; }
 
 bool Console::full() const { return pending_.size() - sent_ > kFullBytes; }
 
@@ -63,7 +67,8 @@ void Console::write_unfinished(std::string_view text, const void* writer) {
   if (broken_) return;
   last_writer_ = writer;
   pending_ += kStartOfLine;
-  pending_ += text;
+  // A longer line would be continued on the next one, and could not be removed as a whole.
+  pending_ += clipped(text, static_cast<std::size_t>(std::max(1, columns() - 1)));
   unfinished_line_ = true;
   if (!watching_) flush();
 }
@@ -216,8 +221,22 @@ void WorkerOutput::show(std::string_view data) {
   const std::size_t rewritten = partial_.find_last_of('\r', partial_.size() < 2 ? 0 : partial_.size() - 2);
   if (targets_.console->is_terminal() && rewritten != std::string::npos) {
     partial_.erase(0, rewritten + 1);
-    targets_.console->write_unfinished(targets_.prefix + partial_, this);
+    show_unfinished();
   }
+}
+
+void WorkerOutput::show_unfinished() {
+  // A removed line leaves no prefix behind.
+  const bool is_removed = partial_ == kEraseLine;
+  targets_.console->write_unfinished(is_removed ? "" : targets_.prefix + partial_, this);
+  // The worker's terminal follows the launcher's when that is resized.
+  const int columns = targets_.console->columns();
+  const int before = std::exchange(columns_, columns);
+  winsize window{};
+  if (before == 0 || before == columns || ioctl(source_.number(), TIOCGWINSZ, &window) != 0) return;
+  const int own = std::max(1, window.ws_col + columns - before);
+  window.ws_col = static_cast<unsigned short>(own);
+  ioctl(source_.number(), TIOCSWINSZ, &window);
 }
 
 void WorkerOutput::show_line(std::string_view line) {
@@ -252,6 +271,8 @@ void WorkerOutput::keep_tail(std::string_view data) {
 }
 
 void WorkerOutput::finish() {
+  if (targets_.console != nullptr && targets_.console->is_terminal() && partial_ == kEraseLine)
+    partial_.clear();
   if (!partial_.empty() && targets_.console != nullptr) {
     shown_.clear();
     show_line(partial_);

@@ -21,12 +21,15 @@ class Console {
 
   // Writes text; `writer` identifies its source.
   void write(std::string_view text, const void* writer);
-  // Shows a line that is still being rewritten (a progress bar) in place of the previous one. Terminals only.
+  // Shows a line that is still being rewritten (a progress bar) in place of the previous one, as much of it
+  // as fits. Terminals only.
   void write_unfinished(std::string_view text, const void* writer);
   // Returns the source of the last text; null before the first.
   const void* last_writer() const { return last_writer_; }
   // Returns whether this is a terminal that supports escape sequences.
   bool is_terminal() const { return is_terminal_; }
+  // Returns the terminal's current number of columns.
+  int columns() const;
   // Returns whether to use colours: such a terminal, without NO_COLOR.
   bool coloured() const { return coloured_; }
   // full() returns whether producers should pause. call_when_drained() calls `resume` once when there is
@@ -101,6 +104,7 @@ class WorkerOutput {
   void consume(std::string_view data);
   void show(std::string_view data);
   void show_line(std::string_view line);
+  void show_unfinished();
   void write_log(std::string_view data);
   void keep_tail(std::string_view data);
   void finish();
@@ -113,6 +117,7 @@ class WorkerOutput {
   std::string tail_;
   std::size_t taken_ = 0;  // bytes read so far
   bool paused_ = false;
+  int columns_ = 0;  // of the console when it last showed an unfinished line of this stream
 };
 
 }  // namespace rondo::launch

@@ -7,7 +7,7 @@ PROGRAMS = "train evaluate predict export tokenize bench profile plan simulate c
 SUBCOMMANDS = {"checkpoint": "inspect verify diff convert reshard merge".split(),
                "bench": "checkpoint collectives step".split(),
                "bench-dev": "codecs loader memory-tracking pipeline servers startup strategies trainer".split()}
-EVERY = [("run",), ("bench-dev",), *((name,) for name in PROGRAMS), *((name, command) for name, commands in SUBCOMMANDS.items() for command in commands)]
+EVERY = [("run",), ("completion",), ("bench-dev",), *((name,) for name in PROGRAMS), *((name, command) for name, commands in SUBCOMMANDS.items() for command in commands)]
 
 
 def asked(rondo, *words, columns="100"):
@@ -58,5 +58,5 @@ def test_no_subcommand_is_forgotten(rondo):
     for name, commands in SUBCOMMANDS.items():
         listed = re.findall(r"^  ([a-z-]+)(?:  |$)", asked(rondo, name, "--help").partition("Commands:")[2].partition("\n\n")[0], re.M)
         assert set(listed) == set(commands), name
-    listed = re.findall(r"^  ([a-z]+)  ", asked(rondo, "--help").partition("COMMAND [FLAGS]")[2].partition("\n\n'")[0], re.M)
-    assert set(listed) == {"run", *PROGRAMS}
+    listed = re.findall(r"^  ([a-z]+)  ", asked(rondo, "--help").partition("Commands:")[2].partition("\n\n")[0], re.M)
+    assert set(listed) == {"run", "completion", *PROGRAMS}

@@ -47,11 +47,32 @@ def test_a_run_in_one_look(rondo, written_run):
     assert figures["straggler"].startswith("rank 1 ")
 
 
+PROGRESS = {"step": 7, "total_steps": 60, "epoch": 0.5, "loss": 3.25, "learning_rate": 1e-3, "rate": 2142.0, "unit": "tokens", "elapsed_s": 61.0,
+            "validated": 0, "to_validate": 0}
+
+
 def test_a_run_without_a_row_yet(rondo, written_run):
-    """Steps may have ended, as the training's own output shows: rows are written every --log-every steps."""
+    """Rows are written every --log-every steps; the training's own output is ahead of them, and so is progress.json."""
     (written_run / "metrics.jsonl").write_text("")
     shown = rondo("top", written_run)
-    assert shown.returncode == 0 and "no metrics yet" in shown.stdout and "--log-every" in shown.stdout, shown.stdout
+    assert shown.returncode == 0 and "no times of ranks yet" in shown.stdout and "--log-every" in shown.stdout, shown.stdout
+    (written_run / "progress.json").write_text(json.dumps(PROGRESS))
+    shown = rondo("top", written_run).stdout
+    for fact in ["step 7 of 60 (11.7 %)", "0:01:01 trained", "loss 3.2500", "lr 1.00e-03", "2142 tokens/s", "left 0:0"]:
+        assert fact in shown, f"{fact} is not in\n{shown}"
+
+
+def test_figures_are_those_of_the_training_s_own_display(rondo, written_run):
+    (written_run / "progress.json").write_text(json.dumps(PROGRESS | {"step": 109, "validated": 3, "to_validate": 20}))
+    shown = rondo("top", written_run).stdout
+    assert "step 109 of 60" in shown and "validation: 3 of 20 batches" in shown and "rank 1 computes" in shown, shown
+    figures = json.loads(rondo("top", written_run, "--json", "-").stdout)
+    assert figures["step"] == 109 and figures["loss"] == 3.25 and figures["validating"] == {"done": 3, "of": 20}
+    # What an earlier start left behind, and files that are damaged or being written.
+    for text in (json.dumps(PROGRESS), "", "{", "[]", '{"step": "x"}', "\0" * 512, json.dumps(PROGRESS | {"step": 109.5, "unit": 3})):
+        (written_run / "progress.json").write_text(text)
+        shown = rondo("top", written_run)
+        assert shown.returncode == 0 and "step 100 of 400" in shown.stdout, (text, shown)
 
 
 def test_the_report_names_the_straggler(rondo, written_run):

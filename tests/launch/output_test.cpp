@@ -1,11 +1,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "rondo/base/terminal.h"
 #include "rondo/launch/worker_output.h"
 #include "tests/temporary_directory.h"
 
@@ -139,6 +141,51 @@ TEST_F(Output, AClosedConsoleEndsTheStream) {
   EXPECT_TRUE(console_->broken());
   EXPECT_TRUE(output_->ended());
   signal(SIGPIPE, SIG_DFL);
+}
+
+// A pseudo-terminal of 24 rows, whose leader does not block.
+struct PseudoTerminal {
+  explicit PseudoTerminal(unsigned short columns) : leader(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    EXPECT_EQ(grantpt(leader.number()), 0);
+    EXPECT_EQ(unlockpt(leader.number()), 0);
+    follower = Descriptor(open(ptsname(leader.number()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    set_nonblocking(leader.number());
+    resize(columns);
+  }
+  void resize(unsigned short columns) const {
+    winsize size{};
+    size.ws_col = columns;
+    size.ws_row = 24;
+    EXPECT_EQ(ioctl(follower.number(), TIOCSWINSZ, &size), 0);
+  }
+
+  Descriptor leader, follower;
+};
+
+TEST(ConsoleOnATerminal, ShowsAsMuchOfABarAsFitsAndPassesResizesOn) {
+  setenv("TERM", "xterm", 1);
+  EventLoop loop;
+  const PseudoTerminal shown(40);
+  PseudoTerminal workers(31);
+  Console console(loop, shown.follower.number());
+  WorkerOutput::Targets targets;
+  targets.console = &console;
+  targets.prefix = "[rank 0] ";
+  WorkerOutput output(loop, std::move(workers.leader), std::move(targets));
+  const auto draws = [&](const std::string& bar) {
+    const std::string text = "\r" + bar + "\x1b[K";
+    EXPECT_EQ(write(workers.follower.number(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    loop.run_once(Deadline::after(std::chrono::seconds(60)));
+    std::array<char, 65536> buffer;
+    const ssize_t count = read(shown.leader.number(), buffer.data(), buffer.size());
+    return std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(0, count)));
+  };
+  EXPECT_EQ(draws("half"), "\r\x1b[K[rank 0] half\x1b[K");
+  EXPECT_EQ(draws(std::string(100, '=')), "\r\x1b[K[rank 0] " + std::string(30, '=') + "\x1b[K");
+  EXPECT_EQ(draws(""), "\r\x1b[K") << "a removed line leaves no prefix";
+  shown.resize(60);
+  draws("half");
+  EXPECT_EQ(terminal_size(workers.follower.number()).columns, 51);
 }
 
 TEST(Console, WritesToARegularFileAtOnce) {

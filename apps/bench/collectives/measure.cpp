@@ -16,6 +16,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/base/error.h"
+#include "rondo/base/progress_line.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/host_resources.h"
 
@@ -169,6 +170,8 @@ Json measure_cases(const CollectivesSettings& settings,
                    const std::vector<std::unique_ptr<Contender>>& contenders, const Group& world) {
   const int rank = world.rank();
   Json json = Json::array();
+  ProgressLine progress(stderr, ProgressStyle::automatic);
+  const bool shows = rank == 0 && settings.table && progress.style() == ProgressStyle::bar;
   for (const std::string& operation : settings.operations) {
     bool heading = true;
     std::string footing;
@@ -176,7 +179,9 @@ Json measure_cases(const CollectivesSettings& settings,
       const Bytes unit = smallest_size(operation, world.size(), settings.dtype);
       if (size < unit) continue;
       const Case what{operation, Bytes{size.count / unit.count * unit.count}, settings.dtype, settings.fresh};
+      if (shows) progress.show({str("measuring ", operation, " of ", to_string(what.bytes))});
       const std::vector<Row> rows = run_case(what, contenders, settings.effort, world);
+      progress.clear();
       if (rank == 0) {
         for (const Row& row : rows) json.push_back(to_json(row, rows));
         if (settings.table && heading) std::cout << table_heading(rows) << "\n";

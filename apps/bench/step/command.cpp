@@ -10,6 +10,7 @@
 #include "apps/common/matmul_setup.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/hooks/registry.h"
 #include "rondo/parallel/registry.h"
@@ -101,7 +102,11 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
   std::vector<Contestant> contestants =
       start_contestants(options.lineup, training,
                         {.ranks = options.ranks, .hosts = hosts ? &*hosts : nullptr, .scratch = folder});
-  run_contest(contestants, turns);
+  {
+    StageProgress stage;
+    stage.begin(str("measuring ", model_name, " in ", dtype));
+    run_contest(contestants, turns);
+  }
   return step_results(training, options.network, contestants, options.losses);
 }
 

@@ -1,47 +1,63 @@
 #include "rondo/train/callbacks/progress_display.h"
 
 #include <iomanip>
+#include <optional>
+#include <string>
 
+#include "rondo/base/progress.h"
+#include "rondo/base/stage_progress.h"
 #include "rondo/base/text.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
-namespace {
 
-// Weight of a step's own throughput in the displayed figure; single steps vary too much.
-constexpr double kSmoothing = 0.2;
+struct ProgressDisplay::Display {
+  Display(std::FILE* stream, const ProgressOptions& options) : progress(stream, options) {}
 
-}  // namespace
+  Progress progress;
+  // The first step may take long: it allocates memory, and kernels are chosen in it.
+  std::optional<StageProgress> first_step;  // until it has been done
+  std::string unit;
+  double rate = 0;
+};
+
+ProgressDisplay::ProgressDisplay(const Options& options) : options_(options) {}
+
+ProgressDisplay::~ProgressDisplay() = default;
 
 void ProgressDisplay::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (trainer.strategy().context().rank() != 0) return;
-  unit_ = outline.unit;
   ProgressOptions options;
   options.style = options_.style;
   options.total_steps = outline.total_steps;
   options.first_step = outline.first_step;
   options.line_every_steps = options_.line_every_steps;
-  progress_.emplace(options_.stream, options);
+  display_ = std::make_unique<Display>(options_.stream, options);
+  display_->unit = outline.unit;
+  display_->first_step.emplace(options_.stream, StageProgressOptions{.style = options_.style});
+  display_->first_step->begin("first step");
 }
 
 void ProgressDisplay::on_step_end(Trainer&, const StepRecord& record) {
-  if (!progress_) return;
-  smoothed_rate_ =
-      smoothed_rate_ == 0 ? record.rate : smoothed_rate_ + kSmoothing * (record.rate - smoothed_rate_);
-  progress_->update({.step = record.step,
-                     .epoch = record.epochs_done,
-                     .loss = record.loss,
-                     .learning_rate = record.learning_rate,
-                     .rate = smoothed_rate_,
-                     .unit = unit_});
+  if (!display_) return;
+  display_->first_step.reset();
+  display_->rate = smoothed_rate(display_->rate, record.rate);
+  display_->progress.update({.step = record.step,
+                             .epoch = record.epochs_done,
+                             .loss = record.loss,
+                             .learning_rate = record.learning_rate,
+                             .rate = display_->rate,
+                             .unit = display_->unit});
 }
 
 void ProgressDisplay::on_validation_progress(Trainer&, std::int64_t batches, std::int64_t of) {
-  if (progress_) progress_->activity("validation", batches, of, "batches");
+  if (!display_) return;
+  display_->first_step.reset();
+  display_->progress.activity("validation", batches, of, "batches");
 }
 
 void ProgressDisplay::on_validation_end(Trainer&, const ValidationRecord& record) {
-  if (!progress_) return;
+  if (!display_) return;
   TextStream line;
   line << "step " << record.step << "  validation" << std::fixed << std::setprecision(4);
   const char* separator = " ";
@@ -49,9 +65,10 @@ void ProgressDisplay::on_validation_end(Trainer&, const ValidationRecord& record
     line << separator << metric << ' ' << value;
     separator = "  ";
   }
-  progress_->note(line.str());
+  display_->first_step.reset();
+  display_->progress.note(line.str());
 }
 
-void ProgressDisplay::on_train_end(Trainer&, const FitResult&) { progress_.reset(); }
+void ProgressDisplay::on_train_end(Trainer&, const FitResult&) { display_.reset(); }
 
 }  // namespace rondo

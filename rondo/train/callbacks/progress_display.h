@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdio>
-#include <optional>
+#include <memory>
 
-#include "rondo/observe/progress.h"
+#include "rondo/base/progress_style.h"
 #include "rondo/train/callback.h"
 
 namespace rondo {
@@ -18,7 +18,11 @@ class ProgressDisplay final : public Callback {
     std::int64_t line_every_steps = 10;              // steps between lines
   };
   // Displays nothing before training begins.
-  explicit ProgressDisplay(const Options& options) : options_(options) {}
+  explicit ProgressDisplay(const Options& options);
+  // Ends the bar's line.
+  ~ProgressDisplay() override;
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
   std::string name() const override { return "progress_display"; }
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
@@ -28,10 +32,10 @@ class ProgressDisplay final : public Callback {
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 
  private:
+  struct Display;
+
   Options options_;
-  std::string unit_;
-  std::optional<Progress> progress_;  // set on rank 0 during training
-  double smoothed_rate_ = 0;
+  std::unique_ptr<Display> display_;  // set on rank 0 during training
 };
 
 }  // namespace rondo

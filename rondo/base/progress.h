@@ -6,17 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "rondo/base/progress_line.h"
 #include "rondo/base/time.h"
-#include "rondo/observe/progress_style.h"
 
 namespace rondo {
 
 struct ProgressOptions {
   ProgressStyle style = ProgressStyle::automatic;
   std::int64_t total_steps = 0;
-  std::int64_t first_step = 0;                    // steps done before (a resumed run)
-  std::int64_t line_every_steps = 10;             // lines: at least this many steps apart ...
-  Duration line_every = std::chrono::seconds(1);  // ... and at least this long
+  std::int64_t first_step = 0;                             // steps done before (a resumed run)
+  std::int64_t line_every_steps = 10;                      // lines: at least this many steps apart ...
+  Duration line_every = std::chrono::seconds(1);           // ... and at least this long
+  Duration line_at_most_after = std::chrono::seconds(30);  // of slow steps every line, after this time
   Duration redraw_every = std::chrono::milliseconds(100);
   Duration activity_every = std::chrono::seconds(2);  // lines of what happens between steps
 };
@@ -37,7 +38,7 @@ class Progress {
  public:
   // `stream` is not owned and must outlive the object.
   Progress(std::FILE* stream, const ProgressOptions& options);
-  // Ends the bar's line.
+  // Calls finish().
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -50,22 +51,31 @@ class Progress {
   // terminal in fewer words, or as an occasional line. Shows nothing when the style is off. The next update()
   // ends it.
   void activity(std::string_view what, std::int64_t done, std::int64_t of, std::string_view unit);
+  // Ends the bar's line, which then shows the last step.
   void finish();
 
  private:
   void draw_bar(const ProgressUpdate& update);
   void print_line(const ProgressUpdate& update);
-  std::string time_left(std::int64_t step) const;
+  // Returns "left 4:05", after the last step "took 1:02:03".
+  std::string time_text(std::int64_t step) const;
 
-  std::FILE* stream_;
   ProgressOptions options_;
-  ProgressStyle style_;
+  ProgressLine line_;
   TimePoint started_;
   std::optional<TimePoint> last_shown_;
   std::optional<TimePoint> activity_shown_;
   std::int64_t last_shown_step_;
-  std::string bar_;  // as it stands on the terminal now; empty when there is none
+  ProgressUpdate last_drawn_;  // by draw_bar()
+  std::string unit_of_last_;
 };
+
+// Returns the throughput to show after a step with `rate`: single steps vary too much. `shown` is the one
+// before, 0 at first.
+double smoothed_rate(double shown, double rate);
+
+// Returns the time that `remaining` more of something will take if `done` of it have taken `elapsed`.
+Duration expected_time(Duration elapsed, std::int64_t done, std::int64_t remaining);
 
 // "1:02:03", "4:05" (hours, minutes and seconds) for people.
 std::string format_clock_time(Duration duration);

@@ -1,6 +1,7 @@
-#include "rondo/observe/progress.h"
+#include "rondo/base/progress.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -8,8 +9,10 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "rondo/base/error.h"
+#include "rondo/base/stage_progress.h"
 
 namespace rondo::progress_test {
 namespace {
@@ -141,6 +144,121 @@ TEST(Progress, ALogHasWholeLinesOfAnActivity) {
                     {.style = ProgressStyle::lines, .total_steps = 10, .activity_every = Duration::zero()});
   progress.activity("validation", 123, 4567, "batches");
   EXPECT_EQ(recorder.text(), "validation: 123 of 4567 batches\n");
+}
+
+TEST(Progress, ALogHasALineOfEverySlowStep) {
+  Recorder recorder;
+  Progress progress(recorder.stream(), {.style = ProgressStyle::lines,
+                                        .total_steps = 100,
+                                        .line_every_steps = 30,
+                                        .line_every = Duration::zero(),
+                                        .line_at_most_after = Duration::zero()});
+  for (int step = 1; step <= 5; ++step) progress.update(at_step(step));
+  const std::string text = recorder.text();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
+}
+
+TEST(Progress, BarEndsWithTheLastStepNotWithAnActivity) {
+  const auto shown = [](bool notes) {
+    return shown_on("80", [&](Progress& progress) {
+      progress.update(at_step(10));
+      progress.activity("validation", 1, 2, "batches");
+      if (notes) progress.note("validation loss 1.5");
+    });
+  };
+  for (const bool notes : {false, true}) {
+    const std::string text = shown(notes);
+    EXPECT_GT(text.rfind("10/10"), text.rfind("validation: 1 of 2")) << text;
+    EXPECT_NE(text.find("took 0:00"), std::string::npos) << text;
+  }
+}
+
+TEST(ProgressLine, KeepsAndRemovesWhatItDrew) {
+  Recorder recorder;
+  ProgressLine line(recorder.stream(), ProgressStyle::bar);
+  line.keep();
+  line.clear();
+  EXPECT_EQ(recorder.text(), "");
+  line.show({"first"});
+  line.clear();
+  line.clear();
+  EXPECT_EQ(recorder.text(), "\rfirst\033[K\r\033[K");
+  line.show({"second"});
+  line.keep();
+  EXPECT_TRUE(recorder.text().ends_with("\rsecond\033[K\n"));
+}
+
+// Returns the text of a stream that another thread writes to.
+class SharedRecorder {
+ public:
+  SharedRecorder() : stream_(std::tmpfile()) {}
+  ~SharedRecorder() { std::fclose(stream_); }
+  SharedRecorder(const SharedRecorder&) = delete;
+  SharedRecorder& operator=(const SharedRecorder&) = delete;
+  std::FILE* stream() { return stream_; }
+  std::string text() const {
+    std::string text(1U << 20, '\0');
+    const ssize_t size = pread(fileno(stream_), text.data(), text.size(), 0);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, size)));
+    return text;
+  }
+  void wait_for(const std::string& part) const {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (text().find(part) == std::string::npos && !deadline.passed())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_NE(text().find(part), std::string::npos);
+  }
+
+ private:
+  std::FILE* stream_;
+};
+
+StageProgressOptions quick_stages(ProgressStyle style) {
+  return {.style = style,
+          .bar_after = Duration::zero(),
+          .bar_every = std::chrono::milliseconds(1),
+          .line_after = Duration::zero(),
+          .lines_every = std::chrono::milliseconds(1)};
+}
+
+TEST(StageProgress, ShowsTheStageAndRemovesItsLine) {
+  SharedRecorder recorder;
+  {
+    StageProgress stages(recorder.stream(), quick_stages(ProgressStyle::bar));
+    stages.begin("reading the data");
+    recorder.wait_for("\rreading the data: 0:00\033[K");
+    stages.update(3, 20, "files");
+    recorder.wait_for("\rreading the data: 3 of 20 files  0:0");
+    recorder.wait_for("  left 0:0");
+    stages.begin("building the model");
+    recorder.wait_for("\r\033[K\rbuilding the model: 0:00\033[K");
+  }
+  EXPECT_TRUE(recorder.text().ends_with("\r\033[K"));
+}
+
+TEST(StageProgress, ALogHasWholeLinesAndOffNothing) {
+  SharedRecorder log;
+  StageProgress stages(log.stream(), quick_stages(ProgressStyle::lines));
+  stages.begin("reading the data");
+  log.wait_for("reading the data: 0:00\n");
+  stages.end();
+  EXPECT_EQ(log.text().find('\r'), std::string::npos);
+  SharedRecorder silent;
+  StageProgress off(silent.stream(), quick_stages(ProgressStyle::off));
+  off.begin("reading the data");
+  off.end();
+  EXPECT_EQ(silent.text(), "");
+}
+
+TEST(StageProgress, ShortStagesShowNothing) {
+  Recorder recorder;
+  {
+    StageProgress stages(recorder.stream(),
+                         {.style = ProgressStyle::bar, .bar_after = std::chrono::hours(1)});
+    stages.begin("reading the data");
+    stages.begin("building the model");
+  }
+  EXPECT_EQ(recorder.text(), "");
 }
 
 TEST(Progress, OffIsSilent) {

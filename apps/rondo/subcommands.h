@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+// Subcommands are separate programs named rondo-<subcommand> beside this program, as in git; `run` and
+// `completion` are parts of this program.
+
+// A known subcommand.
+struct Subcommand {
+  const char* name;
+  const char* help;             // one line
+  bool links_libtorch = false;  // it needs libtorch to start
+};
+// Returns those that are separate programs.
+const std::vector<Subcommand>& known_subcommands();
+
+// Replaces this process by the subcommand's program. Throws rondo::UsageError if the name is unknown or its
+// program does not exist. For a program that links libtorch it throws as use_libtorch() does. Does not
+// return.
+[[noreturn]] void exec_subcommand(const std::string& name, const std::vector<std::string>& arguments);
+
+// Returns the path of the subcommand's program; throws rondo::UsageError as exec_subcommand() does.
+std::string subcommand_program(const std::string& name);
