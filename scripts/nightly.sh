@@ -20,6 +20,7 @@
 #   pages      commands of the documentation run as printed, and its C++ blocks compile
 #   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
+#   browser    report, plan and algorithm pages in a browser at 420 and 1280 pixels, light and dark; axe-core finds nothing
 #   frameworks Accelerate, the HF Trainer, Lightning and DeepSpeed, installed for it, train over the plug-in
 #   coverage   the share of lines that tests run
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -80,6 +81,15 @@ readers() {
   "$logs/readers/bin/pip" install --quiet mlflow tensorboard opentelemetry-proto pytest
   "$logs/readers/bin/python" -m pytest tests/readers
 }
+browser() {
+  release
+  # axe-core as a file: the package's own driver for another browser is not needed.
+  python3 -m venv "$logs/browser"
+  "$logs/browser/bin/pip" install --quiet --no-deps --target "$logs/browser/axe" axe-playwright-python==0.1.8
+  RONDO_PAGES=all "$python" -m pytest tests/integration/report_test.py tests/integration/drawings_test.py
+  RONDO_PAGES=all "$python" -m pytest tests/integration/plan_test.py -k page
+  RONDO_AXE=$logs/browser/axe/axe_playwright_python/axe.min.js "$python" -m pytest tests/pages -s
+}
 frameworks() {
   release
   python3 -m venv "$logs/frameworks"
@@ -122,7 +132,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package reproduce torches pages external peers docs_api readers frameworks bench coverage)
+all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package reproduce torches pages external peers docs_api readers browser frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -83,8 +83,8 @@ std::string to_svg(const Schedule& schedule, const Simulation& simulation) {
   const int row = static_cast<int>(std::max(font, kLargestFont / 1.3) * 1.6);
   const int height = schedule.ranks * (row + 6) + 6;
   std::string svg =
-      str("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", kWidth, " ", height, "\" width=\"", kWidth,
-          "\" height=\"", height, "\" font-family=\"system-ui, sans-serif\" font-size=\"",
+      str("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", kWidth, " ", height, "\" width=\"",
+          kWidth, "\" height=\"", height, "\" font-family=\"system-ui, sans-serif\" font-size=\"",
           std::lround(font * 10) / 10.0, "\">\n<title>", schedule.name, ", ", schedule.ranks, " ranks, ",
           schedule.micro_batches, " micro-batches</title>\n", kStyle, "<rect class=\"page\" width=\"", kWidth,
           "\" height=\"", height, "\"/>\n");
@@ -97,10 +97,10 @@ std::string to_svg(const Schedule& schedule, const Simulation& simulation) {
     for (const Slot& slot : simulation.slots[static_cast<std::size_t>(rank)]) {
       const double left = kLeft + slot.begin_s * scale, width = (slot.end_s - slot.begin_s) * scale;
       const bool second = slot.action.stage >= schedule.ranks;
-      svg += str("<rect class=\"", class_of(slot.action, second), "\" x=\"", left, "\" y=\"", top, "\" width=\"",
-                 width, "\" height=\"", row, "\"/><text class=\"", second ? "on2" : "on1", "\" x=\"",
-                 left + width / 2, "\" y=\"", baseline, "\" text-anchor=\"middle\">", slot.action.micro_batch,
-                 "</text>\n");
+      svg += str("<rect class=\"", class_of(slot.action, second), "\" x=\"", left, "\" y=\"", top,
+                 "\" width=\"", width, "\" height=\"", row, "\"/><text class=\"", second ? "on2" : "on1",
+                 "\" x=\"", left + width / 2, "\" y=\"", baseline, "\" text-anchor=\"middle\">",
+                 slot.action.micro_batch, "</text>\n");
     }
   }
   return svg + "</svg>\n";

@@ -43,7 +43,8 @@ TEST(GitCommit, OfAWorktree) {
 TEST(GitCommit, DamagedFilesHaveNone) {
   const TemporaryDirectory directory;
   const fs::path git = directory / ".git";
-  for (const std::string head : {"", "ref: refs/heads/../../../etc/passwd\n", "ref: HEAD\n", "not a commit\n"}) {
+  for (const std::string head :
+       {"", "ref: refs/heads/../../../etc/passwd\n", "ref: HEAD\n", "not a commit\n"}) {
     write(git / "HEAD", head);
     EXPECT_EQ(git_commit(directory.path()), "") << head;
   }

@@ -158,8 +158,8 @@ TEST(Report, SaysWhatIsMissing) {
   const TemporaryDirectory directory;
   write_all(directory / "metrics.jsonl", "{\"step\":1,\"loss\":null}\n{\"step\":2,\"lo");
   const RunData run = read_run(directory.path());
-  for (const char* part :
-       {"config.json is missing", "damaged line: metrics.jsonl:2", "No validation loss", "No throughput", "No memory", "No trace"}) {
+  for (const char* part : {"config.json is missing", "damaged line: metrics.jsonl:2", "No validation loss",
+                           "No throughput", "No memory", "No trace"}) {
     EXPECT_TRUE(has_note(run, part)) << part;
   }
   EXPECT_TRUE(report_document(run)["summary"]["final_loss"].is_null());

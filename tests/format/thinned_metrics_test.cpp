@@ -136,7 +136,8 @@ TEST(ThinnedMetrics, OfLongRunsKeepWhatTheReportDraws) {
   EXPECT_NEAR(document["split"][1]["compute_ms"].get<double>(), 1.25, 1e-9);
   bool not_finite = false;
   for (const auto& finding : document["verdict"])
-    not_finite = not_finite || finding["text"].get<std::string>().find("NaN or infinite") != std::string::npos;
+    not_finite =
+        not_finite || finding["text"].get<std::string>().find("NaN or infinite") != std::string::npos;
   EXPECT_TRUE(not_finite);
   for (const auto& metric : document["metrics"]) {
     if (metric["name"] == "gradient_norm") {

@@ -29,7 +29,7 @@ RunData run_of(std::int64_t steps, int ranks = 2) {
       run.rows.push_back(row);
     }
   }
-  run.starts.push_back({.total_steps = steps});
+  run.starts.emplace_back().total_steps = steps;
   return run;
 }
 
@@ -84,7 +84,8 @@ TEST(Verdict, ProgressOfRuns) {
 TEST(Verdict, LossesThatDoNotFall) {
   RunData run = run_of(30);
   for (MetricsRow& row : run.rows) row.loss = 2 + static_cast<double>(row.step);
-  EXPECT_TRUE(says(run, "bad: The training loss did not fall: it was 3 in the first step and is 31 at the end."));
+  EXPECT_TRUE(
+      says(run, "bad: The training loss did not fall: it was 3 in the first step and is 31 at the end."));
   for (MetricsRow& row : run.rows)
     if (row.step >= 20) row.loss = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(says(run,
@@ -112,10 +113,11 @@ TEST(Verdict, SlowRuns) {
     if (row.rank == 1) row.compute_ms = 700;
   }
   EXPECT_TRUE(says(
-      run, "bad: Throughput fell by 50 %, from 20,000 to 10,000 tokens/s. Look for other work on the hosts."));
+      run,
+      "bad: Throughput fell by 50 %, from 20,000 to 10,000 tokens/s. Look for other work on the hosts."));
   EXPECT_TRUE(says(run, "bad: 30 % of the step time waits for communication."));
-  EXPECT_TRUE(
-      says(run, "bad: Straggler: rank 1 computes 1.43 times as long as the others (700 against 490 ms a step)."));
+  EXPECT_TRUE(says(
+      run, "bad: Straggler: rank 1 computes 1.43 times as long as the others (700 against 490 ms a step)."));
 }
 
 }  // namespace

@@ -114,27 +114,31 @@ def browser(tmp_path_factory):
     opened.close()
 
 
-@pytest.fixture
-def open_page(browser):
-    """open_page(FILE, width=, dark=) opens a page, operates all its controls and returns what it shows then."""
-
-    def open_report(report, width=1280, dark=False, operate=True):
-        page = report.read_text()
-        assert page.count("</body>") == 1, "data or library ended the page"
-        # The page must not load anything: no address in an attribute, no import.
-        assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|@import""", page.split('<script type="application/json"')[0])
-        browser.open(report, width=width, dark=dark)
-        if operate:
-            browser.run(OPERATE)
-        probe = browser.run(PROBE)
-        assert browser.console() == [], "the page wrote to the browser's console"
+def opened(browser, report, width=1280, dark=False, operate=True):
+    """Opens a page and returns what it shows at first and, with `operate`, after all its controls were used."""
+    page = report.read_text()
+    assert page.count("</body>") == 1, "data or library ended the page"
+    # The page must not load anything: no address in an attribute, no import.
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|@import""", page.split('<script type="application/json"')[0])
+    browser.open(report, width=width, dark=dark)
+    probes = [browser.run(PROBE)]
+    if operate:
+        browser.run(OPERATE)
+        probes.append(browser.run(PROBE))
+    # The browser remarks on the probe's own reading of pixels.
+    assert [line for line in browser.console() if "willReadFrequently" not in line] == [], "the page wrote to the browser's console"
+    for probe in probes:
         assert "scriptError" not in probe["data"], probe["data"]
         assert probe["data"]["ready"] == "true"
         assert probe["width"] == width and probe["dark"] == dark
         assert all(there for _, there in probe["groups"]), probe["groups"]
-        return probe
+    return probes
 
-    return open_report
+
+@pytest.fixture
+def open_page(browser):
+    """open_page(FILE, width=, dark=) returns what a page shows after all its controls were used, or at first."""
+    return lambda report, **options: opened(browser, report, **options)[-1]
 
 
 def expect_readable(probe):

@@ -183,7 +183,8 @@ TEST(Schedule, IsPrintedAndDrawn) {
             "rank 0  0-- 1-- .   .   b0----- .   b1----- \n"
             "rank 1  .   0-- b0----- 1-- b1----- .   .   \n");
   const std::string picture = to_svg(schedule, simulate(schedule, StageTimes{}));
-  for (const char* part : {"<title>1f1b", "prefers-color-scheme: dark", "class=\"page\"", "viewBox=\"0 0 900 "})
+  for (const char* part :
+       {"<title>1f1b", "prefers-color-scheme: dark", "class=\"page\"", "viewBox=\"0 0 900 "})
     EXPECT_NE(picture.find(part), std::string::npos) << part;
 }
 

@@ -8,32 +8,33 @@ function runColumns(comparison) {
   const text = (id, title, value) => figure(id, title, value, (shown) => shown);
   const ofSummary = (id, title, show) => figure(id, title, ({ summary }) => summary[id], show);
   const units = [...new Set(comparison.runs.map(({ summary }) => summary.rate_unit).filter(Boolean))];
+  const metrics = metricNames(comparison).filter((name) => comparison.runs.some((each) => validationOf(each, name).length > 0)).map((name) => {
+    const last = (each) => { const points = validationOf(each, name); return points.length ? points[points.length - 1][2] : null; };
+    return figure(`validation_${name}`, `Validation ${knownMetrics[name] ? metricTitle(name).toLowerCase() : name}`, last,
+      comparison.runs.every((each) => isShare(name, validationOf(each, name))) ? format.share : format.number);
+  });
+  const settings = comparison.differences.map(([key, ...values]) => {
+    const text = (each) => values[comparison.runs.indexOf(each)];
+    const isNumber = (value) => value !== null && value !== "" && Number.isFinite(Number(value));
+    return { id: key, title: key, value: (each) => (isNumber(text(each)) ? Number(text(each)) : text(each)), show: (each) => known(text(each), (shown) => shown) };
+  });
   const columns = [
     text("strategy", "Strategy", (each) => each.strategy),
     ofSummary("ranks", "Ranks", format.integer),
-    ofSummary("steps", "Steps", format.integer),
     ofSummary("final_loss", "Final loss", format.number),
     ofSummary("best_validation_loss", "Best validation loss", format.number),
-    ...metricNames(comparison).filter((name) => comparison.runs.some((each) => validationOf(each, name).length > 0)).map((name) => {
-      const last = (each) => { const points = validationOf(each, name); return points.length ? points[points.length - 1][2] : null; };
-      return figure(`validation_${name}`, `Validation ${knownMetrics[name] ? metricTitle(name).toLowerCase() : name}`, last,
-        comparison.runs.every((each) => isShare(name, validationOf(each, name))) ? format.share : format.number);
-    }),
     ...units.map((unit) => figure(unit.replace("/", "_per_"), unit, ({ summary }) => (summary.rate_unit === unit ? summary.rate : null), format.number)),
-    ofSummary("scaling_efficiency", "Scaling efficiency", format.percent),
     ofSummary("elapsed_s", "Training time", format.seconds),
+    ...settings.filter(({ id }) => id !== "strategy"),
+    ...metrics,
+    ofSummary("steps", "Steps", format.integer),
+    ofSummary("scaling_efficiency", "Scaling efficiency", format.percent),
     ofSummary("exposed_comm_share", "Communication wait", format.percent),
     ofSummary("peak_bytes", "Peak memory", format.bytes),
     ofSummary("parameters", "Parameters", format.count),
     text("started", "Started", (each) => each.started && format.moment(each.started)),
     text("git_commit", "Commit", (each) => each.git_commit && each.git_commit.slice(0, 9)),
   ];
-  const ids = new Set(columns.map((column) => column.id));
-  for (const [key, ...values] of comparison.differences) {
-    if (ids.has(key)) continue;
-    const read = (each) => { const value = values[comparison.runs.indexOf(each)]; return value !== null && value !== "" && Number.isFinite(Number(value)) ? Number(value) : value; };
-    columns.push({ id: key, title: key, value: read, show: (each) => known(values[comparison.runs.indexOf(each)], (shown) => shown) });
-  }
   return columns.filter((column) => comparison.runs.some((each) => column.value(each) !== null && column.value(each) !== undefined));
 }
 
@@ -119,6 +120,9 @@ function runsTable(comparison, columns, change) {
       count.className = "wrong";
     }
   });
+  const save = button("CSV", () => offer(fileName("runs", "csv"), new Blob([csv([["run", ...columns.map(({ id }) => id)],
+    ...comparison.runs.filter((each) => each.matches).map((each) => [each.name, ...columns.map((column) => column.value(each))])])], { type: "text/csv" })),
+  { "aria-label": "Download the table as CSV" });
   const all = button("Show all", () => setAll(true));
   const none = button("Hide all", () => setAll(false));
   const setAll = (shown) => {
@@ -131,7 +135,7 @@ function runsTable(comparison, columns, change) {
     change();
   };
   fill();
-  return [element("div", { class: "filter" }, element("label", { for: "filter" }, "Filter"), input, count, element("span", {}, all, " ", none)),
+  return [element("div", { class: "filter" }, element("label", { for: "filter" }, "Filter"), input, count, element("span", {}, all, " ", none, " ", save)),
     scrolling("Table: figures and settings of the runs", element("table", { class: "runs" }, element("thead", {}, head), body))];
 }
 
@@ -140,7 +144,7 @@ function comparisonCard(comparison, title, caption, pick, y) {
   if (!comparison.runs.some((each) => pick(each).length > 0)) return;
   card(title, caption, (body) => {
     const lines = (choose) => comparison.runs.filter((each) => each.shown && each.matches && pick(each).length > 0)
-      .map((each) => ({ ...each.line, points: choose(pick(each)), dots: pick(each).length < 60 }));
+      .map((each) => ({ ...each.line, points: choose(pick(each)), dots: pick(each).length <= mostDots }));
     const chart = lineChart(body, `${title}, one line a run`, () => ({ series: smoothed(lines(over().pick)), x: over().axis, y }), undefined, true);
     const renew = sampledTable(body, () => {
       const shown = lines(byStep);
@@ -156,8 +160,9 @@ function comparisonCard(comparison, title, caption, pick, y) {
 
 function fillComparison(comparison) {
   document.querySelector(".brand span").textContent = "comparison of runs";
-  document.getElementById("title").textContent = run.title;
-  document.getElementById("subtitle").textContent = `${comparison.runs.length} runs`;
+  const count = `${comparison.runs.length} runs`;
+  document.getElementById("title").textContent = comparison.runs.length > 4 ? count : run.title;
+  document.getElementById("subtitle").textContent = comparison.runs.length > 4 ? "" : count;
   showTiles([]);
   const lines = takeTurns(comparison.runs.map((each, i) => ({ label: each.name, color: rankColor(i) })));
   comparison.runs.forEach((each, i) => {

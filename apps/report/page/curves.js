@@ -36,7 +36,7 @@ function qualityCard({ title, caption, training, validation, logarithmic = false
     const y = { title, format: share ? format.share : format.number, logarithmic: false, share };
     const lines = (pick) => [
       training.length > 0 && { label: "training", color: "train", points: pick(training) },
-      validation.length > 0 && { label: "validation", color: "validation", points: pick(validation), dots: validation.length < 60, width: 2 },
+      validation.length > 0 && { label: "validation", color: "validation", points: pick(validation), dots: validation.length <= mostDots, width: 2 },
     ].filter(Boolean);
     body.append(legend(lines(byStep)));
     const chart = lineChart(body, `${title}: ${lines(byStep).map((line) => line.label).join(" and ")}`, () =>

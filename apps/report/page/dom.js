@@ -61,7 +61,7 @@ function legend(entries, shape = "line") {
 // An element that scrolls by itself where it is too wide, and says so there.
 function scrolling(label, content) {
   const box = element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, content);
-  const place = element("div", { class: "table" }, box, element("p", { class: "more", "aria-hidden": "true" }, "more columns: scroll sideways →"));
+  const place = element("div", { class: "table" }, box, element("p", { class: "more", "aria-hidden": "true" }, "more to the right: scroll sideways →"));
   const look = () => {
     const hidden = box.scrollWidth - box.clientWidth;
     place.classList.toggle("overflowing", hidden > 1);

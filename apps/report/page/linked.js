@@ -128,10 +128,13 @@ function smooth(points, weight) {
   });
 }
 
+// Lines of at most so many points have dots, and are not smoothed.
+const mostDots = 20;
+
 // Long lines twice: smoothed, and thin as they were recorded.
 function smoothed(series) {
   if (view.weight === 0 || series.some((line) => line.role === "band")) return series;
-  const long = series.filter((line) => line.points.length > 20);
+  const long = series.filter((line) => line.points.length > mostDots);
   return [...series.map((line) => (long.includes(line) ? { ...line, isSmoothed: true, points: smooth(line.points, view.weight) } : line)),
     ...long.map((line) => ({ ...line, label: `${line.label}, as recorded`, name: line.label, faint: true, width: 1, dash: [] }))];
 }

@@ -75,8 +75,8 @@ function showTiles(tiles) {
     section.hidden = true;
     return;
   }
-  // Rows of at most four, as equal as possible.
-  section.style.setProperty("--columns", Math.ceil(tiles.length / Math.ceil(tiles.length / 4)));
+  // Rows as equal as possible: of at most four, or one of five.
+  section.style.setProperty("--columns", tiles.length === 5 ? 5 : Math.ceil(tiles.length / Math.ceil(tiles.length / 4)));
   for (const tile of tiles) {
     const [number, ...unit] = tile.value.split(" ");
     const isPlain = unit.length === 1;
@@ -223,6 +223,7 @@ function followParts() {
     }
   }, { rootMargin: "-60px 0px -40% 0px" });
   for (const id of links.keys()) observer.observe(document.getElementById(id));
+  document.getElementById("bar").hidden = links.size < 2;
 }
 
 Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;

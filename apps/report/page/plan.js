@@ -81,7 +81,7 @@ function planTiles(plan) {
   const largest = (key) => Math.max(...plan.costs.map((cost) => cost[key]));
   const messages = plan.steps.filter((step) => step.kind === "send").length;
   return [
-    { label: "Rounds", value: format.integer(plan.rounds), detail: "one behind the other" },
+    { label: "Rounds", value: format.integer(plan.rounds), detail: "in sequence" },
     { label: "Sent", value: format.bytes(largest("bytes_sent")), detail: "rank that sends most" },
     { label: "Received", value: format.bytes(largest("bytes_received")), detail: "rank that receives most" },
     { label: "Messages", value: format.integer(messages), detail: "all ranks" },
@@ -90,13 +90,13 @@ function planTiles(plan) {
 }
 
 function planCards(plan) {
-  card("Messages by round", "A number is the transferred part of the data. A filled dot is added to the receiver's data, an empty one " +
-    "replaces it; a bar adds what has come from several ranks.", (body, controls) => {
-    const plot = element("div", { class: "scroll" }, planDrawing(plan, ""));
-    body.append(plot);
+  card("Messages by round", "Numbers are parts of the data. A full dot is added to the receiver's data, an empty one replaces it; a bar adds " +
+    "received parts.", (body, controls) => {
+    const place = scrolling("Drawing: messages by round", planDrawing(plan, ""));
+    body.append(place);
     const ranks = plan.costs.map((cost) => element("option", { value: String(cost.rank) }, `rank ${cost.rank}`));
     const select = element("select", { "aria-label": "Rank shown" }, element("option", { value: "" }, "all ranks"), ...ranks);
-    select.addEventListener("change", () => plot.replaceChildren(planDrawing(plan, select.value)));
+    select.addEventListener("change", () => place.firstChild.replaceChildren(planDrawing(plan, select.value)));
     controls.append(select);
     body.append(dataTable(["Round", "Rank", "Step", "Peer", "Bytes", "Where"], plan.steps.map((step) => [
       String(step.round), String(step.rank), planKinds[step.kind], step.peer === undefined ? "–" : String(step.peer),

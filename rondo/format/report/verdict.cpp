@@ -107,12 +107,13 @@ std::optional<Finding> training_loss(const RunData& run) {
 std::optional<Finding> validation_loss(const RunData& run) {
   const std::vector<CurvePoint> points = joint_curve(run, {figure_of(&MetricsRow::validation_loss)});
   if (points.empty()) return std::nullopt;
-  const auto best = std::min_element(points.begin(), points.end(), [](const CurvePoint& a, const CurvePoint& b) {
-    return a.value < b.value;
-  });
+  const auto best =
+      std::min_element(points.begin(), points.end(),
+                       [](const CurvePoint& a, const CurvePoint& b) { return a.value < b.value; });
   const CurvePoint& last = points.back();
   const auto at = [](const CurvePoint& point) { return "step " + grouped(point.step); };
-  if (points.size() == 1) return Finding{str("The validation loss is ", number(last.value), " at ", at(last), ".")};
+  if (points.size() == 1)
+    return Finding{str("The validation loss is ", number(last.value), " at ", at(last), ".")};
   if (best == points.end() - 1)
     return Finding{str("The validation loss is still falling: ", number(last.value), " at ", at(last), "."),
                    Tone::good};
@@ -123,8 +124,8 @@ std::optional<Finding> validation_loss(const RunData& run) {
 }
 
 std::optional<Finding> throughput(const RunData& run) {
-  for (const auto& [unit, field] :
-       {std::pair{"tokens/s", &MetricsRow::tokens_per_s}, std::pair{"samples/s", &MetricsRow::samples_per_s}}) {
+  for (const auto& [unit, field] : {std::pair{"tokens/s", &MetricsRow::tokens_per_s},
+                                    std::pair{"samples/s", &MetricsRow::samples_per_s}}) {
     std::vector<double> values;
     for (const CurvePoint& point : joint_curve(run, {figure_of(field)})) values.push_back(point.value);
     if (values.size() < kStepsForARate) continue;
@@ -152,7 +153,9 @@ std::optional<Finding> communication(const RunData& run) {
   if (!(step_ms > 0)) return std::nullopt;
   const double share = exposed_ms / step_ms;
   return Finding{str(percent(share), " of the step time waits for communication."),
-                 share < kFewWaits ? Tone::good : share < kManyWaits ? Tone::neutral : Tone::bad};
+                 share < kFewWaits    ? Tone::good
+                 : share < kManyWaits ? Tone::neutral
+                                      : Tone::bad};
 }
 
 std::optional<Finding> stragglers(const RunData& run) {
