@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# Checks all layers and programs, or some layers, with clang's front end, several files at once as they are built. Test
-# programs and examples are only checked if they are named; `make nightly` builds them with clang:
+# Checks all layers and programs, or some layers, with the front end of clang or another compiler, several files at once as they
+# are built. Test programs and examples are only checked if they are named; `make nightly` builds them with clang:
 #
-#   scripts/syntax.sh [LAYER | PROGRAM | TEST_PROGRAM...]
+#   [COMPILER=g++-11] scripts/syntax.sh [LAYER | PROGRAM | TEST_PROGRAM...]
 #
 # A second compiler finds errors that g++ accepts, in a fraction of the time of its build.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-build=$root/build/clang
-configure_clang "$build"
+compiler=${COMPILER:-clang++}
+have "$compiler" || fail "$compiler is missing" "Get it with:  sudo apt-get install ${compiler/clang++/clang}"
+build=$root/build/${compiler/clang++/clang}
+settings=()
+[ "$compiler" = clang++ ] || settings=("-DCMAKE_CXX_COMPILER=$compiler")
+[[ $compiler != g++* ]] || settings+=("-DRONDO_PRECOMPILED_HEADERS=<torch/types.h>")
+configure_clang "$build" "${settings[@]}"
 commands=$build/syntax_commands
 "$root/.venv/bin/python" - "$build" "$@" >"$commands" <<'END' || exit 1
 import json, re, shlex, sys
@@ -31,5 +36,5 @@ END
 headers=$({ grep -aoE 'rondo_torch_header(_of_tests)?\.dir' "$commands" || true; } | sort -u | sed 's/\.dir$//')
 # shellcheck disable=SC2086  # headers is a list of words
 [ -z "$headers" ] || cmake --build "$build" --target $headers >/dev/null
-xargs -0 -P "$(nproc)" -n 1 bash -c <"$commands" || fail "clang has findings (above)"
-say "clang found no errors"
+xargs -0 -P "$(nproc)" -n 1 bash -c <"$commands" || fail "$compiler has findings (above)"
+say "$compiler found no errors"
