@@ -223,7 +223,7 @@ class Provider:
             "tokenizer.json": tokenizer, "pages.jsonl": pages_of_json, "net.pt": torchscript, "model.pt": self.archive,
             "libmine.so": lambda path: self.link(path, self.build / "lib" / "libown_model.so"),
             "./train": self.program,
-            "train.py": lambda path: path.write_text(TRAIN_PY), "profile.json": self.profile,
+            "train.py": lambda path: path.write_text(TRAIN_PY), "profile.json": self.profile, "plan.json": self.plan,
             "rondo-*.whl": self.packages, "rondo-*-linux-x86_64-torch2.13.tar.gz": self.packages,
             "cmake -S .": self.project, "./python": lambda path: self.link(path, self.repository / "python"),
             "make install": lambda path: self.checkout(path.parent / "Makefile"),
@@ -246,7 +246,8 @@ class Provider:
 
 
 def reads(text, name):
-    """Returns whether commands read what is named, and do not only write it."""
-    found = re.escape(name) if name.endswith("/") else rf"{re.escape(name)}(?![\w.-])"
-    written = r"(?<!--run-dir )(?<!--json )(?<!--plan-out )(?<!-o )"
-    return re.search(rf"(?<![\w/.-])(?:\./)?({written}{found}|(?<=--run-dir ){found} --(resume|sample))", text) is not None
+    """Returns whether commands read what is named before they write it."""
+    first = re.search(rf"(?<![\w/.-])(?:\./)?{re.escape(name)}" + ("" if name.endswith("/") else r"(?![\w.-])"), text)
+    if first is None or re.search(r"(--json|--plan-out|-o) $", text[:first.start()]):
+        return False
+    return not text[:first.start()].endswith("--run-dir ") or re.match(" --(resume|sample)", text[first.end():]) is not None
