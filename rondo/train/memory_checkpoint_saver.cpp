@@ -116,7 +116,7 @@ void MemoryCheckpointSaver::save(std::int64_t step, ShardedState state, const Na
       checkpoint->writer ? checkpoint->writer->directory().string() : std::string(), context_.world());
   checkpoint->directory =
       directories[static_cast<std::size_t>(hosts_.leader(hosts_.own()))].get<std::string>();
-  thread_ = replica_thread([this, replica = std::move(replica)] {
+  thread_ = replica_thread([this, checkpoint = std::move(checkpoint)] {
     try {
       write(*checkpoint);
     } catch (const std::exception& error) {
