@@ -117,7 +117,7 @@ TEST(ScheduledCollectives, EndWithoutFurtherCallsOfTheirRank) {
 }
 
 TEST(ScheduledCollectives, FuturesOfTwoGroupsChainInAnyOrder) {
-  run_planned([](Context& context) {
+  run_scheduled([](Context& context) {
     std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
     if (context.rank() == 1) std::swap(groups[0], groups[1]);
     // The callback of one group's collective starts one of the other group: after the first of that group, so
@@ -317,7 +317,7 @@ TEST(ScheduledCollectives, RanksThatDisagreeHearOfItAtOnce) {
 }
 
 TEST(ScheduledCollectives, RefusesUndefinedOperationsInTheCall) {
-  run_planned([](Context& context) {
+  run_scheduled([](Context& context) {
     c10d::AllreduceOptions options;
     options.reduceOp = ReduceOp::BAND;
     Tensors tensors{at::ones({10})};
