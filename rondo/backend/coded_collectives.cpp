@@ -95,7 +95,7 @@ CodedReduceScatter::CodedReduceScatter(std::shared_ptr<collective::Codec> codec,
       ranks_(static_cast<std::size_t>(backend_->getSize())) {}
 
 void CodedReduceScatter::encode(const std::vector<at::Tensor>& parts,
-                                const std::vector<at::Tensor>& residuals) {
+                                const std::vector<std::span<float>>& residuals) {
   const auto longest = static_cast<std::size_t>(parts.front().numel());
   if (!segments_ || longest != longest_) {
     longest_ = longest;
@@ -111,7 +111,7 @@ void CodedReduceScatter::encode(const std::vector<at::Tensor>& parts,
       continue;
     }
     segments_->encode(floats(values), bytes_of(sent_) + rank * segments_->slot_bytes(),
-                      residuals.empty() ? std::span<float>() : floats(residuals[rank]));
+                      residuals.empty() ? std::span<float>() : residuals[rank]);
   }
 }
 
@@ -147,14 +147,14 @@ CodedAllGather::CodedAllGather(std::shared_ptr<collective::Codec> codec,
       backend_(std::move(backend)),
       ranks_(static_cast<std::size_t>(backend_->getSize())) {}
 
-void CodedAllGather::encode(const at::Tensor& part, const at::Tensor& residual, std::size_t longest) {
+void CodedAllGather::encode(const at::Tensor& part, std::span<float> residual, std::size_t longest) {
   if (!segments_ || longest != longest_) {
     longest_ = longest;
     segments_ = std::make_unique<SegmentedCodec>(codec_, longest);
     sent_ = byte_buffer(segments_->slot_bytes());
     received_ = byte_buffer(segments_->slot_bytes() * ranks_);
   }
-  segments_->encode(floats(readable(part, *codec_)), bytes_of(sent_), floats(residual));
+  segments_->encode(floats(readable(part, *codec_)), bytes_of(sent_), residual);
 }
 
 CodedAllGather::Work CodedAllGather::start() { return backend_->_allgather_base(received_, sent_); }
@@ -203,7 +203,7 @@ CodedAllReduce::CodedAllReduce(const std::shared_ptr<collective::Codec>& codec,
       size_(static_cast<std::size_t>(backend->getSize())),
       scale_(scale_of(op, backend->getSize())),
       always_gathers_(always_gathers),
-      error_feedback_(error_feedback && codec->needs_residual()),
+      error_feedback_(error_feedback),
       sums_(codec, backend),
       encodings_(codec, backend) {}
 
@@ -218,9 +218,7 @@ void CodedAllReduce::reserve(const at::Tensor& values) {
   gathers_ = always_gathers_ || codec_->is_sparse() || ranks == 2 || count_ < kSmallestExchange;
   const std::int64_t even = (count_ + ranks - 1) / ranks;
   part_count_ = gathers_ ? count_ : (even + kPartMultiple - 1) / kPartMultiple * kPartMultiple;
-  if (!error_feedback_) return;
-  residual_ = at::zeros({count_}, at::kFloat);
-  if (!gathers_) sum_residual_ = at::zeros({part_count_}, at::kFloat);
+  if (error_feedback_) feedback_.reserve(*codec_, count_, gathers_ ? 0 : part_count_);
 }
 
 std::vector<at::Tensor> CodedAllReduce::parts_of(const at::Tensor& values) const {
@@ -239,11 +237,13 @@ CodedAllReduce::Work CodedAllReduce::start(const at::Tensor& values) {
   copied_ = dense(values.detach(), "all_reduce through a codec", true);
   values_ = copied_.data.as_strided({count_}, {1});  // in memory order
   if (gathers_) {
-    encodings_.encode(values_, residual_, static_cast<std::size_t>(count_));
+    encodings_.encode(values_, floats(feedback_.values), static_cast<std::size_t>(count_));
     stage_ = Stage::gathering;
     return encodings_.start();
   }
-  sums_.encode(parts_of(values_), parts_of(residual_));
+  std::vector<std::span<float>> residuals;
+  for (const at::Tensor& part : parts_of(feedback_.values)) residuals.push_back(floats(part));
+  sums_.encode(parts_of(values_), residuals);
   stage_ = Stage::exchanging;
   return sums_.start();
 }
@@ -253,8 +253,7 @@ CodedAllReduce::Work CodedAllReduce::next() {
     case Stage::exchanging: {
       const at::Tensor own = parts_of(values_)[rank_];
       sums_.add(own, scale_);
-      encodings_.encode(own,
-                        sum_residual_.defined() ? sum_residual_.narrow(0, 0, own.numel()) : sum_residual_,
+      encodings_.encode(own, residual_part(feedback_.sums, 0, own.numel()),
                         static_cast<std::size_t>(part_count_));
       stage_ = Stage::gathering_sums;
       return encodings_.start();

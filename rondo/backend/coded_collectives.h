@@ -9,16 +9,17 @@
 #include <vector>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/codec_state.h"
 #include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/collective/codec/codec.h"
 
 namespace rondo {
 
 // reduce_scatter and all_gather of float32 values that send a codec's encodings, over any c10d engine. The
-// caller keeps the residuals (error feedback) in CPU tensors as long as the values; with undefined tensors no
-// residual is kept. Values may be on any device; they are copied to the CPU and back. One thread at a time;
-// all ranks make the same calls in the same order, with parts of the same lengths, of which the first is the
-// longest. The objects keep their buffers between calls.
+// caller keeps the residuals (ErrorFeedback), which are as long as the values, or empty for no error
+// feedback. Values may be on any device; they are copied to the CPU and back. One thread at a time; all ranks
+// make the same calls in the same order, with parts of the same lengths, of which the first is the longest.
+// The objects keep their buffers between calls.
 
 // An encoder of long tensors in segments that stay in the second-level cache throughout a step.
 class SegmentedCodec {
@@ -62,7 +63,7 @@ class CodedReduceScatter {
   CodedReduceScatter(std::shared_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend);
 
   // Encodes parts[r], this rank's contribution to rank r's part, with residuals[r]. `residuals` may be empty.
-  void encode(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& residuals);
+  void encode(const std::vector<at::Tensor>& parts, const std::vector<std::span<float>>& residuals);
   // Starts the message without waiting.
   Work start();
   // Writes the sum times `scale` to `sum`, after the message is complete. `sum` may be this rank's own part.
@@ -91,7 +92,7 @@ class CodedAllGather {
   CodedAllGather(std::shared_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend);
 
   // Encodes this rank's part. `longest` is the number of values of the longest part.
-  void encode(const at::Tensor& part, const at::Tensor& residual, std::size_t longest);
+  void encode(const at::Tensor& part, std::span<float> residual, std::size_t longest);
   // Starts the message without waiting.
   Work start();
   // Decodes rank r's part into parts[r], after the message is complete.
@@ -136,8 +137,7 @@ class CodedAllReduce {
                  const c10::intrusive_ptr<c10d::Backend>& backend, ReduceOp op, bool error_feedback,
                  bool always_gathers = false);
 
-  // Allocates the buffers for tensors of this length, so that residual() is defined. start() calls it if
-  // necessary.
+  // Allocates the error feedback for tensors of this length. start() calls it if necessary.
   void reserve(const at::Tensor& values);
 
   // Encodes `values` and starts the first message; never waits for a peer. `values` is float32 and in use
@@ -155,12 +155,8 @@ class CodedAllReduce {
   // Runs the whole all-reduce. Blocking.
   void run(const at::Tensor& values);
 
-  // Errors of earlier encodings of this rank's values; undefined without error feedback or before reserve().
-  // May be written between all-reduces.
-  at::Tensor residual() const { return residual_; }
-  // Errors of earlier encodings of this rank's part of the sums; undefined as residual() is, and if sums are
-  // not encoded.
-  at::Tensor sum_residual() const { return sum_residual_; }
+  // Undefined tensors before reserve(). May be written between all-reduces.
+  const ErrorFeedback& feedback() const { return feedback_; }
 
  private:
   enum class Stage { idle, gathering, exchanging, gathering_sums };
@@ -183,8 +179,7 @@ class CodedAllReduce {
   std::int64_t count_ = 0;       // number of values that the buffers were made for
   bool gathers_ = false;         // instead of exchanging
   std::int64_t part_count_ = 0;  // values per rank
-  at::Tensor residual_;          // errors of all values
-  at::Tensor sum_residual_;      // errors of this rank's sum
+  ErrorFeedback feedback_;
 };
 
 // Reduces a float32 tensor of any strides and device in place: every rank ends with the same sum or average

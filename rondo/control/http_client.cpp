@@ -19,18 +19,27 @@ long whole_milliseconds(Duration duration) {
   return std::max<long>(1, static_cast<long>(milliseconds(duration)));
 }
 
-// "host", "::1" of "http://user@host:80/path" or "http://[::1]:80"; empty where there is none.
+// A URL in parts: "http://", "user@", "host:80", "/path". All but the last are empty without a scheme.
+struct UrlParts {
+  std::string_view scheme, user, host_and_port, path;
+};
+
+UrlParts parts_of(std::string_view url) {
+  const std::size_t colon = url.find("://");
+  if (colon == std::string_view::npos) return {{}, {}, {}, url};
+  const std::size_t begin = colon + 3;
+  const std::size_t end = std::min(url.size(), url.find_first_of("/?#", begin));
+  const std::string_view authority = url.substr(begin, end - begin);
+  const std::size_t host = authority.rfind('@') + 1;  // 0 without an '@'
+  return {url.substr(0, begin), authority.substr(0, host), authority.substr(host), url.substr(end)};
+}
+
+// Returns "host" or "::1"; empty where there is none.
 std::string host_of(std::string_view url) {
-  const std::size_t begin = url.find("://");
-  if (begin == std::string_view::npos) return {};
-  std::string_view authority = url.substr(begin + 3);
-  authority = authority.substr(0, authority.find_first_of("/?#"));
-  if (const std::size_t at = authority.rfind('@'); at != std::string_view::npos)
-    authority.remove_prefix(at + 1);
-  if (authority.starts_with('['))
-    return std::string(
-        authority.substr(1, authority.find(']') == std::string_view::npos ? 0 : authority.find(']') - 1));
-  return std::string(authority.substr(0, authority.find(':')));
+  const std::string_view host = parts_of(url).host_and_port;
+  if (!host.starts_with('[')) return std::string(host.substr(0, host.find(':')));
+  const std::size_t end = host.find(']');
+  return std::string(host.substr(1, end == std::string_view::npos ? 0 : end - 1));
 }
 
 bool is_loopback(const std::string& host) {
@@ -48,6 +57,11 @@ int ask_whether_cancelled(void* cancelled, std::int64_t, std::int64_t, std::int6
 }
 
 }  // namespace
+
+std::string without_user(const std::string& url) {
+  const UrlParts parts = parts_of(url);
+  return str(parts.scheme, parts.host_and_port, parts.path);
+}
 
 void check_http_url(const std::string& url, const std::string& what) {
   const bool is_http = url.starts_with("http://") || url.starts_with("https://");

@@ -46,6 +46,9 @@ class HttpClient {
   std::unique_ptr<State> state_;
 };
 
+// Returns the URL without its name and password, for messages.
+std::string without_user(const std::string& url);
+
 // Throws UsageError naming `what` unless `url` begins with http:// or https:// and a host.
 void check_http_url(const std::string& url, const std::string& what);
 

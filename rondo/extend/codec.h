@@ -2,6 +2,7 @@
 
 // Communication hooks and encodings of gradients, built-in and custom.
 #include "rondo/backend/coded_collectives.h"
+#include "rondo/backend/engine/codec_state.h"
 #include "rondo/collective/codec/codec.h"
 #include "rondo/parallel/hooks/codec_hook.h"
 #include "rondo/parallel/hooks/comm_hook.h"

@@ -37,8 +37,7 @@ Cluster::Cluster(const ClusterOptions& options, const control::JobSecret& secret
       variables_(variables),
       shards_(place(variables, options.addresses.size(), options.partitioner, options.placement)),
       parts_(variables.size()),
-      cursors_(shards_.size(), kNoCursor),
-      left_out_(shards_.size()) {
+      cursors_(shards_.size(), kNoCursor) {
   if (options_.codec != "none") codec_ = collective::make_codec(options_.codec);
   for (std::size_t shard = 0; shard < shards_.size(); ++shard)
     parts_[shards_[shard].variable].push_back(shard);
@@ -165,14 +164,15 @@ std::uint64_t Cluster::pull_changes(std::size_t variable, float* copy) {
   return travelled;
 }
 
-void Cluster::push(std::size_t variable, std::span<const float> gradient, const Entry& how) {
+void Cluster::push(std::size_t variable, std::span<const float> gradient, const Entry& how,
+                   std::span<float> residual) {
   const std::size_t row = variables_[variable].row_elements;
-  for_parts(variable, [&](Link& link, const Shard& shard, std::size_t part) {
-    const auto own = gradient.subspan(shard.first * row, shard.rows * row);
+  for_parts(variable, [&](Link& link, const Shard& shard, std::size_t) {
+    const std::size_t first = shard.first * row;
+    const auto own = gradient.subspan(first, shard.rows * row);
     if (!codec_) return link.push(shard.number, own, how, deadline());
-    if (codec_->needs_residual()) left_out_[part].resize(own.size());
     encoded_.resize(codec_->encoded_bytes(own.size()));
-    codec_->encode(own, encoded_, left_out_[part]);
+    codec_->encode(own, encoded_, residual.empty() ? residual : residual.subspan(first, own.size()));
     link.push_encoded(shard.number, {options_.codec, encoded_}, how, deadline());
   });
 }

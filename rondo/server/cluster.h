@@ -55,9 +55,12 @@ class Cluster {
   // Updates a copy of a sparse variable at `copy`, transferring only changed rows. Returns the number of
   // transferred rows.
   std::uint64_t pull_changes(std::size_t variable, float* copy);
-  // Pushes a dense gradient. With a codec, the servers receive its decoded output, and the encoding error is
-  // added to the next gradient.
-  void push(std::size_t variable, std::span<const float> gradient, const Entry& how);
+  // Pushes a dense gradient. With a codec, the servers receive its decoded output; `residual` is the error
+  // feedback of the variable, for Codec::encode().
+  void push(std::size_t variable, std::span<const float> gradient, const Entry& how,
+            std::span<float> residual = {});
+  const collective::Codec* codec() const { return codec_.get(); }  // null without a codec
+  const std::string& codec_name() const { return options_.codec; }
   // Pushes rows of a sparse gradient; `rows` must be ascending.
   void push_rows(std::size_t variable, std::span<const std::uint64_t> rows, const float* gradients,
                  const Entry& how);
@@ -95,7 +98,6 @@ class Cluster {
   std::vector<std::vector<std::size_t>> parts_;  // by variable: its shards
   std::vector<std::uint64_t> cursors_;           // by shard: cursor for changed rows
   std::unique_ptr<collective::Codec> codec_;     // null: no codec
-  std::vector<std::vector<float>> left_out_;     // by shard: residual of the codec
   std::vector<std::byte> encoded_;
   std::vector<std::unique_ptr<Server>> servers_;
   bool was_open_ = true;

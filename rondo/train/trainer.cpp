@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine_memory.h"
+#include "rondo/backend/engine/codec_state.h"
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
@@ -57,38 +57,21 @@ void set_options(torch::optim::Optimizer& optimizer, GroupOptions options) {
 // Prefix of the engine's state among the communication states of a checkpoint.
 const std::string kEnginePrefix = "engine/";
 
-// Moves the engines' states out of `states`. Clears `states` if nothing else is left on any rank.
-std::vector<CommunicationState> take_engine_memory(std::vector<CommunicationState>& states) {
-  std::vector<CommunicationState> engines(states.size());
-  bool others_left = false;
-  for (std::size_t rank = 0; rank < states.size(); ++rank) {
-    for (auto entry = states[rank].begin(); entry != states[rank].end();) {
-      if (!entry->first.starts_with(kEnginePrefix)) {
-        ++entry;
-        continue;
-      }
-      engines[rank].emplace(entry->first.substr(kEnginePrefix.size()), entry->second);
-      entry = states[rank].erase(entry);
-    }
-    others_left = others_left || !states[rank].empty();
+// Restores the error feedback of the engine's codec from all ranks' `states` and takes it out of them.
+// Returns a warning if the engine starts without it.
+std::string restore_engine(const Group& world, std::vector<CommunicationState>& states) {
+  std::vector<CommunicationState> engines;
+  for (CommunicationState& state : states) {
+    engines.push_back(entries_behind(kEnginePrefix, state));
+    std::erase_if(state, [](const auto& entry) { return entry.first.starts_with(kEnginePrefix); });
   }
-  if (!others_left) states.clear();
-  return engines;
-}
-
-// Restores the error feedback of the engine's codec. Otherwise resets it and returns the reason.
-std::string restore_engine(const Context& context, const std::vector<CommunicationState>& engines) {
-  const auto ranks = static_cast<std::size_t>(context.world_size());
-  std::string incompatibility;
-  if (!engines.empty() && engines.size() != ranks && !engines.front().empty()) {
-    incompatibility = str("is of ", engines.size(), " ranks, this run has ", ranks);
-  } else {
-    const auto own = static_cast<std::size_t>(context.rank());
-    incompatibility =
-        restore_engine_memory(context.world(), engines.size() == ranks ? engines[own] : CommunicationState());
-  }
-  if (incompatibility.empty()) return {};
-  return str("the error feedback of the engine's codec is reset: its saved state ", incompatibility);
+  // The checkpoint of an engine without a codec is one without state on any number of ranks.
+  if (engines.empty() || engines.front().empty()) engines.assign(static_cast<std::size_t>(world.size()), {});
+  const auto restore = [&](const CommState& own) -> std::string {
+    if (ExtendedBackend* const engine = world.extended()) return engine->restore_memory(own);
+    return own.empty() ? "" : "is of an engine with a codec, and this one has none";
+  };
+  return codec_restart_warning(restore_own_state(engines, world.rank(), world.size(), restore));
 }
 
 // Returns the names under which callbacks' states are saved; callbacks with the same name are numbered in
@@ -174,8 +157,10 @@ CheckpointContents rest_of_checkpoint(const TrainerState& state, nlohmann::json 
   CheckpointContents contents;
   contents.random_states = gather(random_state(state.device), context.world(), 0);
   CommunicationState communication = state.prepared().communication_state();
-  for (auto& [name, tensor] : engine_memory(context.world()))
-    communication.emplace(kEnginePrefix + name, std::move(tensor));
+  if (ExtendedBackend* const engine = context.world().extended()) {
+    for (auto& [name, tensor] : engine->memory())
+      communication.emplace(kEnginePrefix + name, std::move(tensor));
+  }
   contents.communication_states = gather_states(communication, context.world());
   contents.values = to_json(TrainingValues{.position = state.position,
                                            .last = state.last,
@@ -515,11 +500,10 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
     if (static_cast<int>(state.random_states.size()) == context.world_size()) {
       set_random_state(state.random_states[rank], state_->device);
     }
-    const std::vector<CommunicationState> engines = take_engine_memory(state.communication_states);
-    const std::string lost = state_->prepared().restore_communication(state.communication_states);
-    if (!lost.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost);
-    const std::string lost_of_engine = restore_engine(context, engines);
-    if (!lost_of_engine.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost_of_engine);
+    for (const std::string& lost : {restore_engine(context.world(), state.communication_states),
+                                    state_->prepared().restore_communication(state.communication_states)}) {
+      if (!lost.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost);
+    }
   });
   ++state_->times_replaced;
   weights_loaded(*state_);

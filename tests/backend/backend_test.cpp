@@ -467,7 +467,8 @@ TEST(Context, HasOneGroupPerMeshDimension) {
 }
 
 TEST(Registry, TakesAThirdPartysBackend) {
-  register_backend("third-party", [](const BackendRequest& request) { return make_native_backend(request); });
+  register_backend("third-party",
+                   [](const BackendRequest& request) { return c10::make_intrusive<NativeBackend>(request); });
   run_ranks(2, "third-party", [](Context& context) {
     EXPECT_EQ(context.backend_name(), "third-party");
     at::Tensor tensor = at::ones({3});

@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine_memory.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/nccl/factory.h"
@@ -187,12 +186,12 @@ TEST(EngineTraits, AnEngineOfOthersMayAnswerItself) {
   at::Tensor tensor = at::ones({3});
   all_reduce(tensor, group);
   all_reduce(tensor, group);
-  const auto memory = engine_memory(group);
+  const auto memory = group.extended()->memory();
   EXPECT_EQ(memory.at("count").item<std::int64_t>(), 2);
   const Group resumed = group_over(c10::make_intrusive<CountingEngine>(0, 1));
-  EXPECT_EQ(restore_engine_memory(resumed, memory), "");
+  EXPECT_EQ(resumed.extended()->restore_memory(memory), "");
   all_reduce(tensor, resumed);
-  EXPECT_EQ(engine_memory(resumed).at("count").item<std::int64_t>(), 3);
+  EXPECT_EQ(resumed.extended()->memory().at("count").item<std::int64_t>(), 3);
   // An engine's own traits override its registration.
   register_backend("counting", [](const BackendRequest& request) {
     return c10::make_intrusive<CountingEngine>(request.rank, request.size);

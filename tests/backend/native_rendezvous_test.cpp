@@ -3,11 +3,14 @@
 
 #include <atomic>
 #include <future>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/native/native_backend.h"
+#include "rondo/base/error.h"
 #include "rondo/channel/store.h"
 #include "tests/backend/ranks.h"
+#include "tests/errors.h"
 
 namespace rondo::native_rendezvous_test {
 namespace {
@@ -60,7 +63,7 @@ TEST(NativeRendezvous, NeedsNoStoreAfterTheFirstRankJoined) {
     request.rank = rank;
     request.size = 2;
     request.store = c10::make_intrusive<StoreForC10d>(view);
-    const auto backend = make_native_backend(request);
+    const auto backend = c10::make_intrusive<NativeBackend>(request);
     if (rank == 0) through.set_value();
     std::vector<at::Tensor> tensors{at::ones({10})};
     backend->allreduce(tensors)->wait();
@@ -68,6 +71,30 @@ TEST(NativeRendezvous, NeedsNoStoreAfterTheFirstRankJoined) {
     backend->monitoredBarrier({}, true);
   });
   EXPECT_EQ(late_uses.load(), 0);
+}
+
+// A lost peer of a split group is a consequence of what the job's record has from another group.
+TEST(NativeBackend, ASplitGroupNamesTheFailedRankOfTheJobsRecord) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  testing::run_ranks(2, "native", [&](Context& context) {
+    const auto options = c10::make_intrusive<c10d::Backend::Options>("part");
+    const auto part = context.world().backend()->split(c10::make_intrusive<c10d::PrefixStore>("part", store),
+                                                       {1, 0}, options);
+    const auto told = [](ExtendedBackend& engine, const auto& error) {
+      return testing::message_of(
+          [&] { std::rethrow_exception(engine.cause_of(std::make_exception_ptr(error))); });
+    };
+    if (context.rank() == 1) {
+      told(*context.world().extended(), MismatchError("rank 1 has another tensor", {1}));
+      store->set("recorded", "yes");
+    } else {
+      store->wait({"recorded"});
+      testing::expect_facts(told(*extended(part), PeerLostError("a member left", {0})),
+                            {"rank 1 has another tensor", "here as a consequence: a member left"});
+      store->set("seen", "yes");
+    }
+    store->wait({"seen"});
+  });
 }
 
 }  // namespace

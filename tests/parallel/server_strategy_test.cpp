@@ -128,6 +128,40 @@ TEST(ServerStrategy, WithOneWorkerIsTrainingInOneProcess) {
   }
 }
 
+// A worker that starts again goes on with the error of its codec, without which the same training ends
+// differently.
+TEST(ServerStrategy, SavesTheErrorFeedbackOfPushes) {
+  std::vector<CommunicationState> saved;
+  const auto train = [&](const Net& net, int first, int last, std::vector<CommunicationState> restored) {
+    Servers servers(2);
+    servers.options.codec = "top_k:0.2";
+    const auto strategy = servers.strategy();
+    const auto training =
+        strategy->prepare(Recipe{.model = model_of(net), .optimizer = kOptimizers.at("sgd")});
+    if (!restored.empty()) {
+      EXPECT_EQ(training->prepared().restore_communication(restored), "");
+    }
+    for (int step = first; step < last; ++step) training->train_step(std::vector{batch_of(step, 0, 8)}, {});
+    training->prepared().unshard();
+    saved = {training->prepared().communication_state()};
+    if (!restored.empty()) {
+      EXPECT_NE(training->prepared().restore_communication({}).find("is not there"), std::string::npos);
+      saved[0]["codec"] = text_to_tensor("int8");
+      EXPECT_NE(training->prepared().restore_communication(saved).find("'int8', this model has 'top_k:0.2'"),
+                std::string::npos);
+    }
+    return net;
+  };
+  const Net whole = train(make_net(), 0, kSteps, {});
+  const Net resumed = train(make_net(), 0, kSteps / 2, {});
+  EXPECT_TRUE(saved[0].contains("0.weight/residual"));
+  const Net anew = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(resumed->clone());
+  train(resumed, kSteps / 2, kSteps, saved);
+  train(anew, kSteps / 2, kSteps, {});
+  expect_equal(*resumed, *whole, 0);
+  EXPECT_FALSE(at::equal(anew->parameters()[0], whole->parameters()[0]));
+}
+
 TEST(ServerStrategy, PushesAGradientWhileBackwardGoesOn) {
   Servers servers;
   servers.options.server.workers = 2;

@@ -149,14 +149,15 @@ TEST(Cluster, CodecPushesSendResidualsLater) {
   chief.open();
   Values gradient(30);
   for (std::size_t i = 0; i < 30; ++i) gradient[i] = static_cast<float>(i + 1);
-  chief.push(0, gradient, sgd(1));
+  Values residual(30);
+  chief.push(0, gradient, sgd(1), residual);
   Values pulled(30);
   chief.pull(0, pulled);
   // The largest three of each half of 15.
   EXPECT_EQ(std::count(pulled.begin(), pulled.end(), 0.0F), 24);
   EXPECT_EQ(pulled[29], -30.0F);
   EXPECT_EQ(pulled[12], -13.0F);
-  for (int push = 1; push < 5; ++push) chief.push(0, Values(30, 0.0F), sgd(1));
+  for (int push = 1; push < 5; ++push) chief.push(0, Values(30, 0.0F), sgd(1), residual);
   chief.pull(0, pulled);
   for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(pulled[i], -gradient[i]);
   options.codec = "zip";

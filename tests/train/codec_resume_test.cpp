@@ -6,7 +6,6 @@
 #include <mutex>
 #include <set>
 
-#include "rondo/backend/engine_memory.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_directory.h"
@@ -147,12 +146,12 @@ TEST(CodecResume, TheEnginesCodecGoesOnBitForBit) {
     run_ranks(
         static_cast<int>(hosts.size()), "hierarchical(native, gloo, codec=int8)",
         [&](Context& context) {
-          const auto engine = [&] { return engine_memory(context.world()); };
+          ExtendedBackend& engine = *context.world().extended();
           // Every training begins with an engine without state, as in a new process.
           const auto forget = [&] {
-            auto nothing = engine();
+            auto nothing = engine.memory();
             std::erase_if(nothing, [](const auto& entry) { return entry.first != "about"; });
-            EXPECT_EQ(restore_engine_memory(context.world(), nothing), "");
+            EXPECT_EQ(engine.restore_memory(nothing), "");
           };
           const auto whole = wide_layers(context, kSteps, {}, {});
           forget();
@@ -166,10 +165,10 @@ TEST(CodecResume, TheEnginesCodecGoesOnBitForBit) {
           forget();
           const auto resumed = wide_layers(context, kSteps, directory.path(), {});
           EXPECT_TRUE(same_bits(whole, resumed)) << hosts.size() << " hosts";
-          auto changed = engine();
+          auto changed = engine.memory();
           changed["about"] = torch::zeros({3}, at::kByte);
-          EXPECT_NE(restore_engine_memory(context.world(), changed).find("codec int8"), std::string::npos);
-          EXPECT_NE(restore_engine_memory(context.world(), {}), "");
+          EXPECT_NE(engine.restore_memory(changed).find("codec int8"), std::string::npos);
+          EXPECT_NE(engine.restore_memory({}), "");
         },
         std::chrono::seconds(60), hosts);
   }

@@ -15,6 +15,8 @@ struct EngineText {
 
 // Type of an option whose value is an engine as text, which may have brackets of its own.
 inline constexpr const char* kEngineOption = "ENGINE";
+// Type of an option whose value is a name for collective::make_codec(), or of a communication hook.
+inline constexpr const char* kCodecOption = "CODEC";
 
 // Returns the engine that "auto" selects, by whether the job is on one host.
 std::string engine_of_auto(bool one_host);

@@ -1,9 +1,11 @@
+#include <torch/types.h>
+
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "rondo/backend/hierarchical/transfers.h"
 #include "rondo/base/log.h"
+#include "rondo/base/text.h"
 #include "rondo/collective/reduction.h"
 
 namespace rondo::hierarchical {
@@ -33,34 +35,47 @@ std::shared_ptr<Compression> CompressionTable::make(std::int64_t elements) {
   made->encoder = collective::make_codec(codec_);
   made->decoder = collective::make_codec(codec_);
   if (restored_.empty()) return made;
-  if (restored_.front().elements != elements) {
-    log::warning("backend hierarchical: the error feedback of codec ", codec_, " is that of a buffer of ",
-                 restored_.front().elements, " elements, but the current buffer has ", elements,
-                 "; the error feedback is reset");
+  if (restored_.front().first != elements) {
+    log::warning("backend hierarchical: ",
+                 codec_restart_warning(str("is of a buffer of ", restored_.front().first,
+                                           " elements, and one of ", elements, " is reduced")));
     restored_.clear();
     return made;
   }
-  made->residual = std::move(restored_.front().residual);
-  made->sum_residual = std::move(restored_.front().sum_residual);
+  made->feedback = std::move(restored_.front().second);
   restored_.pop_front();
   return made;
 }
 
-std::vector<CompressionTable::Memory> CompressionTable::save() {
+void CompressionTable::save(CommState& state) {
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [](const auto& entry) { return entry.second.storage.expired(); });
   std::map<std::uint64_t, const Entry*> by_use;
   for (const auto& [key, entry] : entries_) by_use.emplace(entry.last_use, &entry);
-  std::vector<Memory> memories;
-  for (const auto& [use, entry] : by_use)
-    memories.push_back({entry->elements, entry->compression->residual, entry->compression->sum_residual});
-  return memories;
+  CommState live;
+  std::size_t number = 0;
+  for (const auto& [use, entry] : by_use) {
+    const std::string prefix = str(number++, "/");
+    live[prefix + "elements"] = at::scalar_tensor(entry->elements, at::kLong);
+    entry->compression->feedback.add_to(live, prefix);
+  }
+  state.merge(copy_of(live));
 }
 
-void CompressionTable::restore(std::vector<Memory> memories) {
+void CompressionTable::restore(const CommState& state) {
   const std::lock_guard lock(mutex_);
   entries_.clear();
-  restored_.assign(std::make_move_iterator(memories.begin()), std::make_move_iterator(memories.end()));
+  restored_.clear();
+  const auto residual = [&](const std::string& name) {
+    const auto found = state.find(name);
+    return found == state.end() ? at::Tensor()
+                                : found->second.to(at::kCPU, at::kFloat).clone(at::MemoryFormat::Contiguous);
+  };
+  for (std::size_t number = 0; state.contains(str(number, "/elements")); ++number) {
+    const std::string prefix = str(number, "/");
+    restored_.emplace_back(state.at(prefix + "elements").item<std::int64_t>(),
+                           ErrorFeedback{residual(prefix + "residual"), residual(prefix + "sum_residual")});
+  }
 }
 
 namespace {
@@ -114,9 +129,9 @@ class AllReduce final : public Operation {
       residual_at_.push_back(own);
       own += chunk.own.size;
     }
-    if (compression_ && compression_->encoder->needs_residual()) {
-      compression_->residual.resize(own);
-      if (in_pieces(map)) compression_->sum_residual.resize(own);
+    if (compression_) {
+      const auto count = static_cast<std::int64_t>(own);
+      compression_->feedback.reserve(*compression_->encoder, count, in_pieces(map) ? count : 0);
     }
     for (int host = 0; host < map.host_count(); ++host) weights_.push_back(map.host_size(host));
   }
@@ -220,9 +235,9 @@ class AllReduce final : public Operation {
     for (std::uint64_t i = 0; i < chunk.own.size; ++i) values[i] *= factor;
   }
 
-  std::span<float> residual(std::vector<float>& all, std::size_t index, const ChunkRange& of) const {
-    if (all.empty()) return {};
-    return {all.data() + residual_at_[index] + (of.begin - chunks_[index].own.begin), of.size};
+  std::span<float> residual(const at::Tensor& all, std::size_t index, const ChunkRange& of) const {
+    const std::uint64_t begin = residual_at_[index] + (of.begin - chunks_[index].own.begin);
+    return residual_part(all, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(of.size));
   }
 
   std::size_t message_bytes(const ChunkRange& range) const {
@@ -286,7 +301,7 @@ class AllReduce final : public Operation {
       compression_->encoder->encode(
           {floats(range), range.size},
           {chunk.encoded.data() + encoded_at(chunk, host, map), message_bytes(range)},
-          residual(compression_->residual, index, range));
+          residual(compression_->feedback.values, index, range));
     }
   }
 
@@ -350,7 +365,7 @@ class AllReduce final : public Operation {
     if (compression_) {
       encoded.resize(message_bytes(own));
       const std::span<float> values(floats(own), own.size);
-      compression_->decoder->encode(values, encoded, residual(compression_->sum_residual, index, own));
+      compression_->decoder->encode(values, encoded, residual(compression_->feedback.sums, index, own));
       compression_->decoder->decode(encoded, values);
       data = encoded.data();
     }

@@ -52,8 +52,8 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   EngineTraits traits() const override;
   // Returns the residuals of the codec between hosts on this rank (error feedback). The residuals are valid
   // only for the same codec, chunk size and layout of hosts.
-  std::map<std::string, at::Tensor> memory() override;
-  std::string restore_memory(const std::map<std::string, at::Tensor>& memory) override;
+  CommState memory() override;
+  std::string restore_memory(const CommState& memory) override;
   void close() override;
   std::exception_ptr cause_of(const std::exception_ptr& error) noexcept override {
     return failure_.first(error);

@@ -33,7 +33,7 @@ AllowedValues a_codec_between_hosts() {
                   throw UsageError(str(what, " ", text, ": ", error.what()));
                 }
               },
-          .type = "CODEC"};
+          .type = kCodecOption};
 }
 
 AllowedValues a_chunk() {

@@ -11,19 +11,18 @@
 #include <string>
 #include <vector>
 
+#include "rondo/backend/engine/codec_state.h"
 #include "rondo/backend/hierarchical/transports.h"
-#include "rondo/collective/codec/codec.h"
 #include "rondo/collective/request.h"
 
 namespace rondo::hierarchical {
 
-// The codec state of one buffer between hosts: a codec for each of the pipeline's two threads, and the
-// residuals of earlier encodings (error feedback) on one rank.
+// The codec state of one buffer between hosts: a codec for each of the pipeline's two threads, and the error
+// feedback of this rank's parts and of its sums, one after the other.
 struct Compression {
   std::unique_ptr<collective::Codec> encoder;  // first thread
   std::unique_ptr<collective::Codec> decoder;  // second thread
-  std::vector<float> residual;                 // for this rank's parts, one after the other
-  std::vector<float> sum_residual;             // for the sums that this rank encodes for others
+  ErrorFeedback feedback;
 };
 
 // The Compression of every buffer that is reduced repeatedly, as gradient buckets are. The key of a buffer is
@@ -36,19 +35,13 @@ class CompressionTable {
   const std::string& codec() const { return codec_; }
   std::shared_ptr<Compression> find(const at::Tensor& buffer);
 
-  // Residuals of one buffer.
-  struct Memory {
-    std::int64_t elements = 0;  // length of the buffer
-    std::vector<float> residual = {};
-    std::vector<float> sum_residual = {};
-  };
-  // Returns the residuals of all live buffers in the order of their last use. Call it with no operation in
-  // flight.
-  std::vector<Memory> save();
-  // Assigns the residuals to the next new buffers, one after the other: the first step of a resumed training
-  // reduces its buffers in the order of the last step before. Drops the rest with a warning if a buffer of
-  // another length comes.
-  void restore(std::vector<Memory> memories);
+  // Adds copies of the error feedback of all live buffers to `state`, numbered in the order of their last
+  // use: "3/elements" is the length of buffer 3. Call it with no operation in flight.
+  void save(CommState& state);
+  // Assigns the error feedback in `state` to the next new buffers, one after the other: the first step of a
+  // resumed training reduces its buffers in the order of the last step before. Drops the rest with a warning
+  // if a buffer of another length comes.
+  void restore(const CommState& state);
 
  private:
   struct Entry {
@@ -64,7 +57,7 @@ class CompressionTable {
   std::mutex mutex_;  // protects the fields below
   std::map<Key, Entry> entries_;
   std::uint64_t uses_ = 0;
-  std::deque<Memory> restored_;  // for later buffers
+  std::deque<std::pair<std::int64_t, ErrorFeedback>> restored_;  // with their lengths, for later buffers
 };
 
 // Collectives over several hosts. Requests are those of the shared-memory engine (collective/request.h) with

@@ -20,25 +20,32 @@ namespace {
 using c10d::OpType;
 using shared_memory::Engine;
 
-BackendRequest request_of(const shared_memory::GroupOptions& options) {
-  return {.group_name = options.group_name,
-          .rank = options.rank,
-          .size = options.size,
-          .world_ranks = options.world_ranks,
-          .store = {},
-          .timeout = options.timeout};
+shared_memory::GroupOptions options_of(const BackendRequest& request) {
+  shared_memory::GroupOptions options;
+  options.group_name = request.group_name;
+  options.rank = request.rank;
+  options.size = request.size;
+  options.world_ranks = request.world_ranks;
+  options.timeout = request.timeout;
+  if (request.job_store) {
+    // A job without other groups needs only the failures that peers record in shared memory.
+    options.cause_of = [record = FailureRecord({}, request.job_store, request.world_ranks)](
+                           const std::exception_ptr& error) mutable { return record.first(error); };
+  }
+  return options;
 }
 
 }  // namespace
 
-NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
-                             const shared_memory::GroupOptions& options, bool deterministic)
-    : RequestBackend(request_of(options)),
-      deterministic_(deterministic),
-      staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
-  StoreFromC10d view(store);
-  engine_ = std::make_shared<Engine>(view, options, process_arena());
-  scheduled_ = ScheduledCollectives::make(view, engine_, deterministic);
+NativeBackend::NativeBackend(const BackendRequest& request)
+    : RequestBackend(request),
+      request_(request),
+      staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(request.size)}) {
+  if (request.size > 1) register_cpu_allocations();
+  request_.store.reset();
+  StoreFromC10d view(request.store);
+  engine_ = std::make_shared<Engine>(view, options_of(request), process_arena());
+  scheduled_ = ScheduledCollectives::make(view, engine_, request.deterministic);
   // The rank that keeps the store may end as soon as its constructor has returned.
   engine_->finish_rendezvous();
 }
@@ -87,10 +94,8 @@ void NativeBackend::fail(const std::exception_ptr& error) {
 c10::intrusive_ptr<c10d::Backend> NativeBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const std::vector<int>& ranks,
                                                        const c10::intrusive_ptr<Options>& options) {
-  BackendRequest parent = request_of(engine_->options());
-  parent.deterministic = deterministic_;
-  const auto part = request_of_part(parent, ranks, store, *options);
-  return part ? make_native_backend(*part) : nullptr;
+  const auto part = request_of_part(request_, ranks, store, *options);
+  return part ? c10::make_intrusive<NativeBackend>(*part) : nullptr;
 }
 
 void NativeBackend::startCoalescing() {
@@ -183,24 +188,9 @@ void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool n
   engine_->monitored_barrier(limit, name_all_missing);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request) {
-  if (request.size > 1) register_cpu_allocations();
-  shared_memory::GroupOptions options;
-  options.group_name = request.group_name;
-  options.rank = request.rank;
-  options.size = request.size;
-  options.world_ranks = request.world_ranks;
-  options.timeout = request.timeout;
-  if (request.job_store) {
-    // A job without other groups needs only the failures that peers record in shared memory.
-    options.cause_of = [record = FailureRecord({}, request.job_store, request.world_ranks)](
-                           const std::exception_ptr& error) mutable { return record.first(error); };
-  }
-  return c10::make_intrusive<NativeBackend>(request.store, options, request.deterministic);
-}
-
 RegisteredBackend NativeEngineFactory::engine(const Options& /*none*/) {
-  return {make_native_backend, kNativeTraits, true};
+  return {[](const BackendRequest& request) { return c10::make_intrusive<NativeBackend>(request); },
+          kNativeTraits, true};
 }
 
 }  // namespace rondo

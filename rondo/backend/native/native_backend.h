@@ -34,9 +34,9 @@ inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false
 // order on every rank. Errors are those of shared_memory::Engine; the first one is final.
 class NativeBackend final : public RequestBackend, public FailingEngine {
  public:
-  // With `deterministic`, schedules (RONDO_ALGORITHM) add in rank order too.
-  NativeBackend(const c10::intrusive_ptr<c10d::Store>& store, const shared_memory::GroupOptions& options,
-                bool deterministic = false);
+  // Registers CPU allocations in a group of several ranks. With `request.deterministic`, schedules
+  // (RONDO_ALGORITHM) add in rank order too.
+  explicit NativeBackend(const BackendRequest& request);
 
   EngineTraits traits() const override;
   void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) override;
@@ -77,15 +77,12 @@ class NativeBackend final : public RequestBackend, public FailingEngine {
   Work start_message(StartMessage start, const DenseTensor& tensor, int peer, int tag, c10d::OpType type,
                      OperationMemory&& memory);
 
-  const bool deterministic_;
+  BackendRequest request_;  // for split(); without the store
   std::shared_ptr<shared_memory::Engine> engine_;
   std::shared_ptr<ScheduledCollectives> scheduled_;  // null: the engine runs every collective
   MemoryCharge staging_;                             // this rank's segment, which the engine owns
   std::mutex kept_mutex_;                            // protects kept_
   std::vector<at::Tensor> kept_;
 };
-
-// Builds a NativeBackend and registers CPU allocations; the factory behind `--backend native`.
-c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request);
 
 }  // namespace rondo

@@ -193,7 +193,7 @@ const BackwardTrace& DistributedDataParallel::last_backward() const {
 const Group& DistributedDataParallel::group() const { return state().group; }
 
 std::string restore_communication(DistributedDataParallel& ddp, const std::vector<CommState>& of_ranks) {
-  return restore_own_state(of_ranks, ddp.group(), [&](const CommState& own) {
+  return restore_own_state(of_ranks, ddp.group().rank(), ddp.group().size(), [&](const CommState& own) {
     std::string incompatibility = ddp.communication_incompatibility(own);
     if (incompatibility.empty()) ddp.load_communication_state(own);
     return incompatibility;

@@ -23,7 +23,7 @@ OptionsOf<DdpStrategyOptions> ddp_strategy_table() {
   OptionsOf<Options> table;
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");
-  table.add("codec", &Options::codec, kCodecHelp);
+  table.add("codec", &Options::codec, kCodecHelp, {.type = kCodecOption});
   table.include(communication_options());
   return table;
 }

@@ -175,11 +175,7 @@ std::string GradientReducer::communication_incompatibility(const CommState& stat
       return str("is of a model with ", sorted.size(), " trained parameters, this one has ", dense_.size());
     }
   }
-  const auto hook = state.find(kHook);
-  const std::string saved = hook == state.end() ? "" : tensor_to_text(hook->second);
-  if (saved == hook_.name) return {};
-  const auto quoted = [](const std::string& name) { return name.empty() ? "none" : str("'", name, "'"); };
-  return str("was saved with communication hook ", quoted(saved), ", this model has ", quoted(hook_.name));
+  return codec_mismatch(text_in(state, kHook), hook_.name);
 }
 
 void GradientReducer::load_communication_state(const CommState& state) {
@@ -187,16 +183,11 @@ void GradientReducer::load_communication_state(const CommState& state) {
   if (in_pass_) throw UsageError("load_communication_state was called during a backward pass");
   if (const std::string incompatibility = communication_incompatibility(state); !incompatibility.empty())
     throw DataError("the state of communication " + incompatibility);
-  std::vector<std::size_t> order;
-  CommState of_hook;
-  for (const auto& [name, tensor] : state) {
-    if (name == kOrder) order = tensor_to_numbers(tensor);
-    if (name.starts_with(kOfHook)) of_hook[name.substr(std::string_view(kOfHook).size())] = tensor;
-  }
-  if (hook_.restore) hook_.restore(of_hook);
-  if (order.empty()) return;
-  lay_out(order);
-  adopted_order_ = std::move(order);
+  if (hook_.restore) hook_.restore(entries_behind(kOfHook, state));
+  const auto order = state.find(kOrder);
+  if (order == state.end()) return;
+  adopted_order_ = tensor_to_numbers(order->second);
+  lay_out(adopted_order_);
 }
 
 void GradientReducer::arrived(std::size_t index) {

@@ -8,7 +8,7 @@ std::vector<Declaration> ExpertStrategyFactory::declarations() {
   OptionsOf<Options> table;
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");
-  table.add("codec", &Options::codec, kCodecHelp);
+  table.add("codec", &Options::codec, kCodecHelp, {.type = kCodecOption});
   return {{.name = "expert",
            .summary = "experts are divided among ranks; everything else is replicated, as in ddp",
            .options = table}};

@@ -33,17 +33,16 @@ class CodecStreams {
   // bucket 2, and "sum_members/2" the parameters of bucket 2.
   CommState save() const {
     CommState state;
-    for (const auto& [member, residual] : kept_) state[str(kResidual, member)] = residual.clone();
+    for (const auto& [member, residual] : kept_) state[str(kResidual, member)] = residual;
     for (const auto& [bucket, stream] : streams_) {
       for_each_part(stream, [&](std::size_t member, const at::Tensor& residual) {
-        state[str(kResidual, member)] = residual.clone();
+        state[str(kResidual, member)] = residual;
       });
-      const at::Tensor sums = stream.reduction ? stream.reduction->sum_residual() : at::Tensor();
-      if (!sums.defined()) continue;
-      state[str(kSumResidual, bucket)] = sums.clone();
+      if (!stream.reduction || !stream.reduction->feedback().sums.defined()) continue;
+      state[str(kSumResidual, bucket)] = stream.reduction->feedback().sums;
       state[str(kSumMembers, bucket)] = numbers_to_tensor(stream.members);
     }
-    return state;
+    return copy_of(state);
   }
 
   void restore(const CommState& state) {
@@ -79,10 +78,10 @@ class CodecStreams {
   // Calls use(parameter, part of the residual) for each parameter of the stream.
   template <class Use>
   static void for_each_part(const Stream& stream, const Use& use) {
-    if (!stream.reduction || !stream.reduction->residual().defined()) return;
+    if (!stream.reduction || !stream.reduction->feedback().values.defined()) return;
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < stream.members.size(); ++i) {
-      use(stream.members[i], stream.reduction->residual().narrow(0, offset, stream.elements[i]));
+      use(stream.members[i], stream.reduction->feedback().values.narrow(0, offset, stream.elements[i]));
       offset += stream.elements[i];
     }
   }
@@ -114,7 +113,7 @@ class CodecStreams {
     });
     const auto sums = kept_sums_.extract(bucket.index());
     if (!sums.empty() && sums.mapped().members == stream.members)
-      put_back(sums.mapped().residual, stream.reduction->sum_residual());
+      put_back(sums.mapped().residual, stream.reduction->feedback().sums);
     return *stream.reduction;
   }
 

@@ -2,12 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "rondo/backend/group.h"
+#include "rondo/backend/engine/codec_state.h"
 #include "rondo/parallel/schedule/bucket_future.h"
 
 namespace rondo {
@@ -39,7 +39,15 @@ class GradBucket {
   void set_buffer(at::Tensor buffer) { buffer_ = std::move(buffer); }
 
   // Returns views of the buffer, one per parameter and of its shape, contiguous.
-  std::vector<at::Tensor> gradients() const;
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> parts;
+    std::int64_t offset = 0;
+    for (const at::Tensor& parameter : parameters_) {
+      parts.push_back(buffer_.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+      offset += parameter.numel();
+    }
+    return parts;
+  }
   // Returns the parameters with gradients in the bucket, in the order of the buffer.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   // Returns the parameters' indices in the model, in the order of the buffer.
@@ -52,9 +60,6 @@ class GradBucket {
   std::vector<at::Tensor> parameters_;
   std::vector<std::size_t> members_;
 };
-
-// State by name that a resumed run needs to continue exactly; it differs by rank.
-using CommState = std::map<std::string, at::Tensor>;
 
 // A function that replaces the all-reduce of DistributedDataParallel. It is called on each rank for each
 // bucket, in the same order, as soon as the bucket's gradients are complete. The result, as long as the
@@ -70,24 +75,5 @@ struct CommHook {
   std::function<CommState()> save = {};
   std::function<void(const CommState&)> restore = {};  // restores the result of save()
 };
-
-// Calls `restore` with this rank's entry of `of_ranks`, the states that all ranks of `group` saved, in rank
-// order. Returns an empty string on success, otherwise the reason, as a clause after "its saved state": "is
-// of 3 ranks, this run has 2", or the result of `restore`. Does not communicate.
-std::string restore_own_state(const std::vector<CommState>& of_ranks, const Group& group,
-                              const std::function<std::string(const CommState&)>& restore);
-// Returns the warning that a codec starts without its saved error feedback, for a reason from
-// restore_own_state(). Returns an empty string for an empty reason.
-std::string codec_restart_warning(const std::string& reason);
-
-// Returns the numbers as a tensor for a CommState.
-at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers);
-// Returns the numbers in an int64 tensor on the CPU.
-std::vector<std::size_t> tensor_to_numbers(const at::Tensor& tensor);
-
-// Returns the bytes of the text as a tensor for a CommState.
-at::Tensor text_to_tensor(const std::string& text);
-// Returns the text in a tensor on the CPU, as text_to_tensor() makes it.
-std::string tensor_to_text(const at::Tensor& tensor);
 
 }  // namespace rondo

@@ -75,14 +75,12 @@ CommHook make_comm_hook(const std::string& name, const Group& group) {
 }
 
 void check_byte_codec(const std::string& codec, const std::string& strategy) {
-  const std::vector<std::string> names = collective::codec_names();
-  const std::string key = codec.substr(0, codec.find(':'));
-  if (std::find(names.begin(), names.end(), key) == names.end()) {
-    throw UsageError(
-        str("codec '", key, "' is not one of ", join(names, ", "), ", which strategy ", strategy,
-            " takes; power_sgd and PyTorch's hooks need whole gradients, which strategy ddp has"));
+  try {
+    collective::make_codec(codec);
+  } catch (const UsageError& error) {
+    throw UsageError(str("strategy ", strategy, ": ", error.what(),
+                         "; power_sgd and PyTorch's hooks need whole gradients, which strategy ddp has"));
   }
-  collective::make_codec(codec);
 }
 
 std::vector<std::string> comm_hook_names() {

@@ -58,14 +58,19 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
   weight_.scale = numbers[0] > 0 ? samples / numbers[0] : 0.0;
   std::vector<bool> untouched;
   for (std::size_t i = 0; i < parameters_.size(); ++i) untouched.push_back(numbers[5 + i] == 0);
-  std::vector<BucketFuture> sums;
-  for (const auto& transfer : transfers_) {
-    transfer->begin();
-    take_gradients(*transfer);
-    sums.push_back(transfer->start());
+  try {
+    std::vector<BucketFuture> sums;
+    for (const auto& transfer : transfers_) {
+      transfer->begin();
+      take_gradients(*transfer);
+      sums.push_back(transfer->start());
+    }
+    for (std::size_t i = 0; i < transfers_.size(); ++i)
+      transfers_[i]->finish(sums[i].wait(timeout_), untouched);
+  } catch (...) {
+    for (const auto& transfer : transfers_) transfer->abandon();
+    throw;
   }
-  for (std::size_t i = 0; i < transfers_.size(); ++i)
-    transfers_[i]->finish(sums[i].wait(timeout_), untouched);
   samples = numbers[0];
   totals.loss = numbers[1];
   totals.predictions = static_cast<std::int64_t>(numbers[2]);
@@ -92,12 +97,11 @@ CommState WorkerExchange::communication_state() const {
 
 std::string WorkerExchange::restore_communication(const std::vector<CommState>& of_ranks) {
   if (!hook_.restore) return {};
-  return codec_restart_warning(restore_own_state(of_ranks, group_, [&](CommState own) -> std::string {
-    const auto hook = own.extract(kHookName);
-    const std::string saved = hook.empty() ? "none" : tensor_to_text(hook.mapped());
-    if (saved != hook_.name) return str("is of '", saved, "', this model has '", hook_.name, "'");
-    hook_.restore(own);
-    return {};
+  return codec_restart_warning(restore_own_state(of_ranks, group_.rank(), group_.size(), [&](CommState own) {
+    std::string mismatch = codec_mismatch(text_in(own, kHookName), hook_.name);
+    own.erase(kHookName);
+    if (mismatch.empty()) hook_.restore(own);
+    return mismatch;
   }));
 }
 

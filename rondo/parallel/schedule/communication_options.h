@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/bytes.h"
 #include "rondo/options/option_table.h"
 

@@ -11,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/memory/scope.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizers/optimizer_fields.h"
 
@@ -190,6 +191,7 @@ ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_
   }
   group_of_.resize(parameters_.size());
   pushed_.resize(parameters_.size());
+  feedback_.resize(parameters_.size());
   parts_ = std::make_unique<Parts>(*this);
   step_ = cluster_->clock();
   is_open_ = cluster_->was_open();
@@ -199,6 +201,7 @@ ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_
     if (!parameters_[v].requires_grad()) continue;
     trained.push_back({.name = cluster_->variables()[v].name, .tensor = parameters_[v]});
     trained_.push_back(v);
+    if (!cluster_->variables()[v].sparse) reserve_feedback(v);
   }
   // Not sole: a group's ranks reduce the gradients that this object pushes.
   GradientListener& listener = *this;
@@ -228,6 +231,30 @@ void ServedModel::open() {
   } else {
     cluster_->wait_until_open();
   }
+}
+
+void ServedModel::reserve_feedback(std::size_t v) {
+  const MemoryScope scope(MemoryCategory::communication, kRootMemoryUnit);
+  if (cluster_->codec() != nullptr) feedback_[v].reserve(*cluster_->codec(), parameters_[v].numel(), 0);
+}
+
+CommState ServedModel::feedback() const {
+  CommState state;
+  for (std::size_t v = 0; is_chief_ && v < feedback_.size(); ++v)
+    feedback_[v].add_to(state, cluster_->variables()[v].name + "/");
+  return state;
+}
+
+CommunicationState ServedModel::communication_state() const {
+  return save_feedback(feedback(), cluster_->codec_name());
+}
+
+std::string ServedModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
+  const CommState memory = feedback();
+  if (memory.empty()) return {};
+  return codec_restart_warning(restore_own_state(of_ranks, 0, 1, [&](const CommState& own) {
+    return restore_feedback(memory, cluster_->codec_name(), own);
+  }));
 }
 
 void ServedModel::start_pass(const LocalBatch& batch) {
@@ -318,7 +345,9 @@ void ServedModel::push(std::size_t v, const at::Tensor& parameter) {
   const server::Entry how{.weight = samples_, .spec = served_optimizer(*optimizer_, group_of_[v].value())};
   pushed_[v] = true;
   if (!parameter.grad().is_sparse()) {
-    cluster_->push(v, values_of(on_host(parameter.grad())), how);
+    const at::Tensor gradient = on_host(parameter.grad());
+    reserve_feedback(v);
+    cluster_->push(v, values_of(gradient), how, residual_part(feedback_[v].values, 0, gradient.numel()));
     return;
   }
   if (!cluster_->variables()[v].sparse) {

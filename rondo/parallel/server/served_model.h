@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "rondo/backend/engine/codec_state.h"
 #include "rondo/parallel/gradients/reducer.h"
 #include "rondo/server/cluster.h"
 #include "rondo/server/optimizer.h"
@@ -48,6 +49,9 @@ class ServedModel final : public PreparedModel, private GradientListener {
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return *parts_; }
   CommunicationTimes communication_times() const override { return {exposed_, exposed_}; }
+  // The chief's; the error feedback of other workers restarts.
+  CommunicationState communication_state() const override;
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override;
   // Sets the weight of the gradients in the mean of a synchronous step, if it differs from this worker's own
   // number of samples. Call it before step().
   void set_weight(double samples) { samples_ = samples; }
@@ -63,6 +67,10 @@ class ServedModel final : public PreparedModel, private GradientListener {
   // Sets the optimizer that pushes and checkpoints use.
   void use(torch::optim::Optimizer& optimizer);
   void push(std::size_t variable, const at::Tensor& parameter);
+  // Makes the error feedback of the variable.
+  void reserve_feedback(std::size_t variable);
+  // Returns the error feedback by name; the tensors are not copied.
+  CommState feedback() const;
   // `number` is an index into trained_.
   void arrived(std::size_t number) override;
   // Copy state between the servers and the optimizer given to step().
@@ -79,6 +87,7 @@ class ServedModel final : public PreparedModel, private GradientListener {
   std::map<const at::TensorImpl*, std::size_t> variable_of_;
   std::vector<std::optional<std::size_t>> group_of_;  // by variable: its parameter group in optimizer_
   std::vector<bool> pushed_;                          // by variable: whether it was pushed in this step
+  std::vector<ErrorFeedback> feedback_;               // by variable: that of pushed gradients
   bool pushes_early_ = false;                         // whether this pass pushes gradients during backward
   std::unique_ptr<ModelParts> parts_;
   torch::optim::Optimizer* optimizer_ = nullptr;  // last optimizer passed to use()

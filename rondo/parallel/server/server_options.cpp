@@ -36,7 +36,7 @@ std::vector<Declaration> ServerStrategyFactory::declarations() {
             above_zero());
   table.include(server_table());
   table.begin_group("Parameter servers");
-  table.add("codec", &Options::push_codec, kCodecHelp);
+  table.add("codec", &Options::push_codec, kCodecHelp, {.type = kCodecOption});
   return {{.name = "parameter_server",
            .summary = "servers hold the model and the optimizer; workers pull weights and push gradients",
            .options = table,

@@ -61,7 +61,7 @@ ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptio
       options.placement == "by_size" ? server::Placement::by_size : server::Placement::round_robin;
   connect.timeout = timeout;
   connect.codec = options.push_codec;
-  if (connect.codec != "none") collective::make_codec(connect.codec);  // checked before connecting
+  collective::make_codec(connect.codec);  // checked before connecting
   auto secret = control::JobSecret::require(
       [&](std::string_view variable) { return env::lookup(environment, variable); });
   return {std::move(cluster), std::move(connect), std::move(secret)};

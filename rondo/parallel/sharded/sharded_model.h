@@ -168,7 +168,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   }
   void collect_spans();
   // Returns the state of the gradients' codec by name; the tensors are not copied.
-  std::map<std::string, at::Tensor> gradient_memory() const;
+  CommState gradient_memory() const;
 
   std::shared_ptr<torch::nn::Module> original_;
   Context context_;

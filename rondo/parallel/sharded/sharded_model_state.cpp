@@ -4,18 +4,12 @@
 #include <map>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/codec_state.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
-#include "rondo/parallel/hooks/comm_hook.h"
-
 // ShardedModel's access to parameters outside of steps: shards by name, full parameters.
 namespace rondo {
-namespace {
-
-constexpr const char* kCodec = "codec";  // key of the codec's name in a state
-
-}  // namespace
 
 std::vector<Shard> ShardedModel::shards() {
   std::map<std::string, Shard> by_name;
@@ -91,36 +85,22 @@ NormSum ShardedModel::norm_sum() {
   };
 }
 
-std::map<std::string, at::Tensor> ShardedModel::gradient_memory() const {
-  std::map<std::string, at::Tensor> memory;
+CommState ShardedModel::gradient_memory() const {
+  CommState memory;
   for (const auto& unit : units_) memory.merge(unit->gradient_memory());
   return memory;
 }
 
 CommunicationState ShardedModel::communication_state() const {
-  CommunicationState state;
-  for (const auto& [name, tensor] : gradient_memory()) state[name] = tensor.clone();
-  if (!state.empty()) state[kCodec] = text_to_tensor(environment_.codec);
-  return state;
+  return save_feedback(gradient_memory(), environment_.codec);
 }
 
 std::string ShardedModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
-  std::map<std::string, at::Tensor> memory = gradient_memory();
+  const CommState memory = gradient_memory();
   if (memory.empty()) return {};
-  const auto restore = [&](const CommState& own) -> std::string {
-    const auto codec = own.find(kCodec);
-    const std::string saved = codec == own.end() ? "none" : tensor_to_text(codec->second);
-    if (saved != environment_.codec)
-      return str("is of codec '", saved, "', this model has '", environment_.codec, "'");
-    for (const auto& [name, tensor] : memory) {
-      const auto found = own.find(name);
-      if (found == own.end() || found->second.sizes() != tensor.sizes())
-        return "is of other units, blocks or ranks that share the model";
-    }
-    for (auto& [name, tensor] : memory) tensor.copy_(own.at(name));
-    return {};
-  };
-  return codec_restart_warning(restore_own_state(of_ranks, context_.world(), restore));
+  return codec_restart_warning(restore_own_state(
+      of_ranks, context_.rank(), context_.world_size(),
+      [&](const CommState& own) { return restore_feedback(memory, environment_.codec, own); }));
 }
 
 }  // namespace rondo

@@ -82,7 +82,7 @@ Table sharded_table() {
   table.begin_group("Parameters without a gradient");
   table.add("find-unused-parameters", &Options::find_unused_parameters, kFindUnusedHelp);
   table.begin_group("Sharded units");
-  table.add("codec", &Options::codec, kCodecHelp);
+  table.add("codec", &Options::codec, kCodecHelp, {.type = kCodecOption});
   table.include(communication_options());
   table.begin_group("Communication between hosts");
   table.add("gradients-in-flight", &Options::gradients_in_flight,

@@ -471,8 +471,8 @@ void ShardedUnit::clear_gradients() {
   }
 }
 
-std::map<std::string, at::Tensor> ShardedUnit::gradient_memory() const {
-  std::map<std::string, at::Tensor> memory;
+CommState ShardedUnit::gradient_memory() const {
+  CommState memory;
   for (const Part& part : parts_) {
     if (!part.gradients) continue;
     for (const auto& [name, tensor] : part.gradients->memory())

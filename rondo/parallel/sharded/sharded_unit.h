@@ -132,7 +132,7 @@ class ShardedUnit {
   void clear_gradients();
 
   // Returns the state that the gradients' codec keeps between passes, by name; the tensors are not copied.
-  std::map<std::string, at::Tensor> gradient_memory() const;
+  CommState gradient_memory() const;
 
   // Returns the names of trained parameters that have no gradient now.
   std::vector<std::string> without_gradient();

@@ -91,9 +91,8 @@ CodedBlocks::CodedBlocks(const std::string& codec, const FlatLayout& layout, con
     : gathers_(gathers), blocks_(layout.blocks()) {
   const std::shared_ptr<collective::Codec> shared = collective::make_codec(codec);
   const bool scatters = shards.size() > 1;
-  const bool remembers = shared->needs_residual();
-  if (remembers && scatters) residual_ = at::zeros({layout.flat_elements()}, at::kFloat);
-  if (remembers && scatters && gathers) sum_residual_ = at::zeros({layout.shard_elements()}, at::kFloat);
+  feedback_.reserve(*shared, scatters ? layout.flat_elements() : 0,
+                    scatters && gathers ? layout.shard_elements() : 0);
   for (std::size_t index = 0; index < blocks_.size(); ++index) {
     Block& block = blocks_[index];
     const ElementRange part = layout.block(index);
@@ -104,9 +103,10 @@ CodedBlocks::CodedBlocks(const std::string& codec, const FlatLayout& layout, con
                                                       /*error_feedback=*/true);
       block.copies->reserve(at::empty({part.size()}, at::kFloat));
     }
-    for (int rank = 0; residual_.defined() && rank < layout.ranks(); ++rank)
-      block.residuals.push_back(residual_.narrow(0, layout.shard(rank).begin + part.begin, part.size()));
-    if (sum_residual_.defined()) block.sum_residual = sum_residual_.narrow(0, part.begin, part.size());
+    for (int rank = 0; rank < layout.ranks(); ++rank)
+      block.residuals.push_back(
+          residual_part(feedback_.values, layout.shard(rank).begin + part.begin, part.size()));
+    block.sum_residual = residual_part(feedback_.sums, part.begin, part.size());
   }
 }
 
@@ -154,16 +154,12 @@ std::vector<BlockStep> CodedBlocks::encode(std::size_t index, const std::vector<
   return steps;
 }
 
-std::map<std::string, at::Tensor> CodedBlocks::memory() const {
-  std::map<std::string, at::Tensor> memory;
-  if (residual_.defined()) memory["residual"] = residual_;
-  if (sum_residual_.defined()) memory["sum_residual"] = sum_residual_;
+CommState CodedBlocks::memory() const {
+  CommState memory;
+  feedback_.add_to(memory);
   for (std::size_t index = 0; index < blocks_.size(); ++index) {
-    const auto& copies = blocks_[index].copies;
-    if (!copies) continue;
-    if (copies->residual().defined()) memory[str("copies/", index, "/residual")] = copies->residual();
-    if (copies->sum_residual().defined())
-      memory[str("copies/", index, "/sum_residual")] = copies->sum_residual();
+    if (const auto& copies = blocks_[index].copies)
+      copies->feedback().add_to(memory, str("copies/", index, "/"));
   }
   return memory;
 }
@@ -240,9 +236,7 @@ std::vector<BlockStep> FlatGradients::plain_steps(const std::vector<at::Tensor>&
   return steps;
 }
 
-std::map<std::string, at::Tensor> FlatGradients::memory() const {
-  return coded_ ? coded_->memory() : std::map<std::string, at::Tensor>();
-}
+CommState FlatGradients::memory() const { return coded_ ? coded_->memory() : CommState(); }
 
 MemoryLabel FlatGradients::label(bool kept) const {
   return {kept ? MemoryCategory::gradients : MemoryCategory::communication, unit_};

@@ -49,7 +49,7 @@ class UnitGradients {
   virtual void recycle() {}
   // Returns the state kept between passes (a codec's error feedback), by name. The tensors are not copied,
   // and their sizes never change.
-  virtual std::map<std::string, at::Tensor> memory() const { return {}; }
+  virtual CommState memory() const { return {}; }
 };
 
 // A reduction on one host, through the native engine, in place in shared memory, without another buffer. On
@@ -115,21 +115,21 @@ class CodedBlocks {
                                 const at::Tensor& sum, Bytes bytes);
 
   // Returns the error feedback by name; the tensors are not copied.
-  std::map<std::string, at::Tensor> memory() const;
+  CommState memory() const;
 
  private:
   struct Block {
     std::unique_ptr<CodedReduceScatter> scatter;  // null with one rank
     std::unique_ptr<CodedAllReduce> copies;       // null without replicas
     std::unique_ptr<CodedAllGather> gather;       // null if no rank needs the whole sum
-    std::vector<at::Tensor> residuals;            // views, one per rank, of its part
-    at::Tensor sum_residual;                      // view, for this rank's sum
+    std::vector<std::span<float>> residuals;      // one per rank, for its part
+    std::span<float> sum_residual;                // for this rank's sum
   };
 
   const bool gathers_;
   std::vector<Block> blocks_;
-  at::Tensor residual_;      // for the whole buffer; undefined for a codec without error feedback
-  at::Tensor sum_residual_;  // for this rank's shard, if sums are encoded for all ranks
+  ErrorFeedback
+      feedback_;  // of the whole buffer, and of this rank's shard if its sums are encoded for all ranks
 };
 
 // A reduction through a flat buffer and the queue, on any engine: a reduce-scatter in blocks, so that each
@@ -156,7 +156,7 @@ class FlatGradients final : public UnitGradients {
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override;
   void recycle() override;
-  std::map<std::string, at::Tensor> memory() const override;
+  CommState memory() const override;
 
  private:
   // Returns the memory label of gradients: `kept` on this rank, or in flight.

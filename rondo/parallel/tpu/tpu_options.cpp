@@ -12,7 +12,7 @@ std::vector<Declaration> TpuStrategyFactory::declarations() {
   table.without_flags({"torus"});
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");
-  table.add("codec", &Options::codec, kCodecHelp);
+  table.add("codec", &Options::codec, kCodecHelp, {.type = kCodecOption});
   return {{.name = "tpu",
            .summary = "every rank holds the whole model; gradients are all-reduced over a 2-D torus of ranks",
            .options = table}};

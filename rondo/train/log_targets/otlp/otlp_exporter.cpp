@@ -33,14 +33,6 @@ bool is_retryable(int status) {
 
 bool is_success(int status) { return status >= 200 && status < 300; }
 
-// A URL may hold a name and password.
-std::string shown_url(const std::string& url) {
-  const std::size_t begin = url.find("://") + 3;
-  const std::size_t end = url.find_first_of("/?#", begin);
-  const std::size_t at = url.substr(0, end).rfind('@');
-  return at == std::string::npos || at < begin ? url : url.substr(0, begin) + url.substr(at + 1);
-}
-
 control::HttpClient::Options client_options(const OtlpSettings::Signal& signal) {
   control::HttpClient::Options options{.url = signal.url,
                                        .headers = {{"Content-Type", "application/json"}},
@@ -54,7 +46,7 @@ control::HttpClient::Options client_options(const OtlpSettings::Signal& signal) 
 class Requests {
  public:
   Requests(const OtlpSettings::Signal& signal, std::string items)
-      : client_(client_options(signal)), url_(shown_url(signal.url)), items_(std::move(items)) {}
+      : client_(client_options(signal)), url_(control::without_user(signal.url)), items_(std::move(items)) {}
 
   bool has_pending() const { return !body_.empty(); }
   TimePoint not_before() const { return not_before_; }
