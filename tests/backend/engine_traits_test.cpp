@@ -55,8 +55,10 @@ TEST(EngineTraits, OwnEnginesAnswerForEachCommunicator) {
 TEST(EngineTraits, OtherEnginesHaveRegisteredOrDefaultTraits) {
   EXPECT_EQ(kNcclTraits.control_device(), at::kCUDA);
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
-  EXPECT_EQ(make_communicator("gloo", alone()).traits, EngineTraits{});
+  EXPECT_EQ(make_communicator("gloo", alone()).traits, EngineTraits{.device_tensors = true});
   const BackendFactory gloo = [](const BackendRequest& request) { return make_backend("gloo", request); };
+  register_backend("untold", gloo);
+  EXPECT_EQ(make_communicator("untold", alone()).traits, EngineTraits{});
   register_backend("told", gloo, {.progresses_in_background = false, .device_tensors = true});
   const EngineTraits told = make_communicator("told", alone()).traits;
   EXPECT_FALSE(told.progresses_in_background);
