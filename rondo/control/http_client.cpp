@@ -19,19 +19,18 @@ long whole_milliseconds(Duration duration) {
   return std::max<long>(1, static_cast<long>(milliseconds(duration)));
 }
 
-// A URL in parts: "http://", "user@", "host:80", "/path". All but the last are empty without a scheme.
+// A URL without its user: "http://", "host:80", "/path". All but the last are empty without a scheme.
 struct UrlParts {
-  std::string_view scheme, user, host_and_port, path;
+  std::string_view scheme, host_and_port, path;
 };
 
 UrlParts parts_of(std::string_view url) {
   const std::size_t colon = url.find("://");
-  if (colon == std::string_view::npos) return {{}, {}, {}, url};
+  if (colon == std::string_view::npos) return {{}, {}, url};
   const std::size_t begin = colon + 3;
   const std::size_t end = std::min(url.size(), url.find_first_of("/?#", begin));
   const std::string_view authority = url.substr(begin, end - begin);
-  const std::size_t host = authority.rfind('@') + 1;  // 0 without an '@'
-  return {url.substr(0, begin), authority.substr(0, host), authority.substr(host), url.substr(end)};
+  return {url.substr(0, begin), authority.substr(authority.rfind('@') + 1), url.substr(end)};
 }
 
 // Returns "host" or "::1"; empty where there is none.

@@ -55,5 +55,13 @@ TEST(HttpClient, KnowsWhichTextsAreUrls) {
   }
 }
 
+TEST(HttpClient, ShowsUrlsWithoutNameAndPassword) {
+  using control::without_user;
+  EXPECT_EQ(without_user("https://user:secret@host:80/path?x=@1"), "https://host:80/path?x=@1");
+  EXPECT_EQ(without_user("http://a@b@[::1]"), "http://[::1]");
+  for (const std::string url : {"http://host/a@b", "http://host?a@b", "host@path", ""})
+    EXPECT_EQ(without_user(url), url);
+}
+
 }  // namespace
 }  // namespace rondo::http_client_test
