@@ -50,7 +50,7 @@ tidy: setup ## clang-tidy on all C++ files, or on FILES="a.cpp b.cpp"
 tidy-changed: setup ## clang-tidy on what changed since this branch began, or since the commit before
 	@scripts/tidy.sh --changed
 
-syntax: setup ## clang reads all layers and programs, or LAYERS="data train", without compiling them
+syntax: setup ## clang, or COMPILER=g++-11, reads all layers and programs, or LAYERS="data train", without compiling them
 	@scripts/syntax.sh $(LAYERS)
 
 coverage: setup ## build with counters, run the tests, print the share of lines that they run

@@ -5,12 +5,14 @@
 # the exit code says whether all went well. Steps (all without arguments):
 #
 #   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
+#   compilers  the front ends of g++ 11 and clang 16 on all layers and programs; COMPILERS="g++-13" for others
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
 #   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13, refused by 11 (root)
 #   reproduce  packages compiled in two folders have the same bytes
 #   torches    packages for the newest torch that PyPI serves, tested as those for .venv's; TORCHES="2.11.0 2.14.1" for others
+#   recipes    conan create, which builds rondo from the checkout
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -35,6 +37,10 @@ python=$root/.venv/bin/python
 release() { scripts/configure.sh release && scripts/build.py build/release; }
 tidy() { scripts/tidy.sh; }
 clang() { configure_clang build/clang && scripts/build.py build/clang; }
+compilers() {
+  local compiler
+  for compiler in ${COMPILERS:-g++-11 clang++-16}; do COMPILER=$compiler scripts/syntax.sh; done
+}
 asan() { scripts/sanitize.sh asan; }
 tsan() { scripts/sanitize.sh tsan; }
 equality() { release && make equality; }
@@ -66,6 +72,15 @@ torches() {
   for version in ${TORCHES:-$("$python" -m pip index versions torch 2>/dev/null | sed -n 's/^torch (\(.*\))$/\1/p')}; do
     make package KINDS=wheel TORCH="$version"
   done
+}
+recipes() {
+  local packages
+  python3 -m venv "$logs/conan"
+  "$logs/conan/bin/pip" install --quiet conan
+  packages=$("$python" -c 'import site; print(site.getsitepackages()[0])')
+  export CONAN_HOME=$logs/conan-home
+  "$logs/conan/bin/conan" profile detect --force
+  "$logs/conan/bin/conan" create packaging/conan -s compiler.cppstd=20 -o "rondo/*:libtorch=$packages/torch" -o "rondo/*:highs=$packages/highsbox/highs_dist"
 }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {
@@ -132,7 +147,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy docs tooling long clang asan tsan equality faults chaos survive mutate sim bundle package reproduce torches pages external peers docs_api readers browser frameworks bench coverage)
+all=(tidy docs tooling long clang compilers asan tsan equality faults chaos survive mutate sim bundle package reproduce torches recipes pages external peers docs_api readers browser frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -23,9 +23,10 @@ SETTINGS = {"first": {}, "the second/of both": {"TZ": "Asia/Tokyo", "LC_ALL": "C
 
 
 def torch_folder():
+    """The libtorch of .venv."""
     found = subprocess.run([ROOT / ".venv" / "bin" / "python", "-c", "import torch; print(torch.__path__[0])"], capture_output=True, text=True,
                            check=True)
-    return pathlib.Path(os.environ.get("LIBTORCH") or found.stdout.strip())
+    return pathlib.Path(found.stdout.strip())
 
 
 def copy_of_torch(original, target):

@@ -1,17 +1,18 @@
 """A recipe of Conan 2 that builds rondo from the checkout it lies in. Libraries other than libtorch and HiGHS are those of the system, which
 scripts/install_packages.sh installs:
 
-    conan create packaging/conan -o "rondo/*:libtorch=/path/of/libtorch" --build missing
+    conan create packaging/conan -s compiler.cppstd=20 -o "rondo/*:libtorch=/path/of/libtorch"
 """
 import pathlib
 import re
+import shutil
 import subprocess
 
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
-from conan.tools.files import copy, update_conandata
+from conan.tools.files import update_conandata
 
 
 class Rondo(ConanFile):
@@ -38,7 +39,9 @@ class Rondo(ConanFile):
 
     def export_sources(self):
         for name in self._git("ls-files").splitlines():
-            copy(self, name, self._checkout, self.export_sources_folder)
+            target = pathlib.Path(self.export_sources_folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self._checkout / name, target)
 
     def layout(self):
         cmake_layout(self)
