@@ -15,6 +15,7 @@ VERSION = re.search(r'#define RONDO_VERSION "(.+)"',
                     (pathlib.Path(__file__).resolve().parent.parent / "rondo/base/version.h").read_text())[1]
 # Flags that every command has, and no page needs to repeat.
 HELP = "Help"
+LONGEST_TYPE = 40  # longer ones, with many values, stand in the text
 
 
 def escape(text):
@@ -34,8 +35,12 @@ def bold(text):
 def entry_lines(entry):
     names = ", ".join(map(bold, entry["names"]))
     type_text = f" \\fI{escape(entry['type'])}\\fR" if entry["type"] else ""
+    text = entry["text"]
+    if len(entry["type"]) > LONGEST_TYPE:
+        type_text = " \\fIVALUE\\fR"
+        text += ". Values: " + entry["type"].strip("{}").replace(",", ", ")
     default = f" (default: {escape(entry['default'])})" if entry["type"] and entry["default"] else ""
-    return [".TP", names + type_text + default, escape(entry["text"]) or "\\&"]
+    return [".TP", names + type_text + default, escape(text) or "\\&"]
 
 
 def footer_lines(footer):

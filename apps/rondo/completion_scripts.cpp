@@ -325,7 +325,8 @@ std::string fish_completion(const std::vector<CompletedCommand>& commands) {
       "  set -l size (count $argv)\n"
       "  test (count $words) -ge $size; and test \"$words[1..$size]\" = \"$argv\"\nend\n\n"
       "# Whether the words after rondo are these.\nfunction __rondo_is_all\n"
-      "  test \"$(commandline -opc)\" = \"$(string join ' ' rondo $argv)\"\nend\n\n"
+      "  set -l words (commandline -opc)\n"
+      "  test \"$words\" = \"$(string join ' ' rondo $argv)\"\nend\n\n"
       "complete -c rondo -e\n";
   for (const CompletedCommand& command : commands) {
     const std::string is = fish_condition(command);

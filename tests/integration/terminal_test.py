@@ -42,7 +42,7 @@ def drawn(text, columns):
             pieces = plain.split("\x1b[K")
             assert all("\x1b" not in piece for piece in pieces), repr(state)
             shown = "".join(pieces) + ("" if len(pieces) > 1 else shown[len(plain):])
-            if "\x1b[K" in plain or plain.startswith("["):
+            if plain.endswith("\x1b[K"):
                 assert len(shown) <= columns, (columns, shown)
         lines.append(shown)
     return lines
@@ -66,7 +66,7 @@ def on_terminal(rondo, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("columns,environment", [(40, {}), (80, {"NO_COLOR": "1"}), (160, {})])
+@pytest.mark.parametrize("columns,environment", [(40, {}), (80, {"NO_COLOR": "1"}), pytest.param(160, {}, marks=pytest.mark.tooling)])
 def test_a_training_on_a_terminal(on_terminal, columns, environment):
     text = on_terminal(columns, "train", "--data", "text", *TRAINING, "--nproc-per-node", 2, "--run-dir", "run", **environment)
     shown = "\n".join(drawn(text, columns))
@@ -79,7 +79,7 @@ def test_a_training_on_a_terminal(on_terminal, columns, environment):
     assert "\x1b[K" in text
 
 
-@pytest.mark.parametrize("words,environment", [(["--run-dir", "dumb"], {"TERM": "dumb"}), (["--run-dir", "lines", "--progress", "lines"], {})])
+@pytest.mark.parametrize("words,environment", [(["--run-dir", "dumb"], {"TERM": "dumb"}), pytest.param(["--run-dir", "lines", "--progress", "lines"], {}, marks=pytest.mark.tooling)])
 def test_a_terminal_that_gets_plain_lines(on_terminal, words, environment):
     text = on_terminal(80, "train", "--data", "text", *TRAINING, *words, **environment)
     assert "step 3/3  epoch " in text and "\x1b[K" not in text and "\r\n" in text and "\r" not in text.replace("\r\n", "")
@@ -106,6 +106,7 @@ def test_a_pipe_gets_lines_and_off_is_silent(rondo, tmp_path):
     assert silent.stdout.splitlines()[-1] == r"next: rondo report 'a run'\''s'"
 
 
+@pytest.mark.tooling
 def test_the_bar_follows_a_terminal_that_is_resized(on_terminal):
     """Also behind a launcher, which passes the width on when it starts a rank."""
     widths = []
