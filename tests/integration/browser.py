@@ -23,7 +23,7 @@ class Browser:
     """One process of the browser with one tab. Commands are those of the DevTools protocol; each answers within
     `timeout` seconds or raises TimeoutError."""
 
-    def __init__(self, program, profile, timeout=60):
+    def __init__(self, program, profile, timeout=180):
         self.timeout = timeout
         self.next_id = 0
         self.events = []
