@@ -59,7 +59,7 @@ TEST(Verdict, OfAHealthyRun) {
   add_validation(run, 100, 1.25);
   EXPECT_EQ(texts_of(run), (std::vector<std::string>{
                                "good: Finished: 100 steps in 50 s.",
-                               "good: The training loss fell from 10 to 0.1047.",
+                               "good: The training loss fell from 10 to 0.1048.",
                                "good: The validation loss is still falling: 1.25 at step 100.",
                                "good: 2 % of the step time waits for communication.",
                                "good: No rank is a straggler.",

@@ -3,9 +3,12 @@ looks and which it operates."""
 import base64
 import json
 import os
+import pathlib
 import select
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 
 PROGRAMS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"]
@@ -20,7 +23,7 @@ class Browser:
     """One process of the browser with one tab. Commands are those of the DevTools protocol; each answers within
     `timeout` seconds or raises TimeoutError."""
 
-    def __init__(self, program, profile, timeout=60):
+    def __init__(self, program, profile, timeout=180):
         self.timeout = timeout
         self.next_id = 0
         self.events = []
@@ -139,3 +142,19 @@ class Browser:
     def screenshot(self, whole=False):
         """Returns a PNG picture of the window, or of the whole page."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"])
+
+
+def main():
+    """Takes the picture of a page in README.md:  tests/integration/browser.py runs/RUN/report.html docs/images/report.png"""
+    page, picture = (pathlib.Path(path) for path in sys.argv[1:])
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(find_browser(), profile)
+        try:
+            browser.open(page.resolve(), height=1220)
+            picture.write_bytes(browser.screenshot())
+        finally:
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()

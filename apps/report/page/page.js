@@ -128,6 +128,12 @@ function fillPlanned() {
 const settingsList = (rows) => element("dl", { class: "settings" },
   ...rows.map(([key, value]) => element("div", {}, element("dt", {}, key), element("dd", {}, value))));
 
+// A line of a configuration file for --config. Values of config.json are shown as text without their type.
+function tomlLine([key, value]) {
+  const isPlain = /^(true|false|-?\d+(\.\d+)?(e[+-]?\d+)?|\[.*\])$/i.test(value);
+  return `${key} = ${isPlain ? value : JSON.stringify(value)}\n`;
+}
+
 // "text, input 64, 256 classes" of data.json.
 function describeData(data) {
   return [data.kind, data.input_shape && data.input_shape.length > 0 && `input ${data.input_shape.join(" × ")}`,
@@ -162,7 +168,7 @@ function fillConfiguration() {
   const others = run.config.filter(([key]) => !isChanged.has(key));
   if (run.changed) {
     box(`Changed options (${changed.length})`, changed.length > 0 ? settingsList(changed) : nothing("All options have their defaults."),
-      copyButton("Copy the changed options", changed.map(([key, value]) => `${key} = ${value}\n`).join("")));
+      copyButton("Copy the changed options as a configuration file", changed.map(tomlLine).join("")));
   }
   body.append(element("details", { class: "card", open: !run.changed && others.length < 30 },
     element("summary", {}, run.changed ? `Defaults (${others.length})` : `All options (${others.length})`), settingsList(others)));
