@@ -136,11 +136,12 @@ def torchscript(path):
     torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))).save(str(path))
 
 
-# A training loop of torch.distributed, for torchrun and for rondo's plug-in.
-TRAIN_PY = """import torch
+# A training loop of torch.distributed over rondo's plug-in.
+TRAIN_PY = """import rondo_torch
+import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo")
+dist.init_process_group("rondo")
 torch.manual_seed(dist.get_rank())
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
