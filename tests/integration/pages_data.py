@@ -136,13 +136,12 @@ def torchscript(path):
     torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))).save(str(path))
 
 
-# A training loop of torch.distributed, for torchrun and for rondo's plug-in.
-TRAIN_PY = """import os
-
+# A training loop of torch.distributed over rondo's plug-in.
+TRAIN_PY = """import rondo_torch
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo")
+dist.init_process_group("rondo")
 torch.manual_seed(dist.get_rank())
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -153,8 +152,8 @@ for step in range(21):
     loss.backward()
     optimizer.step()
 if dist.get_rank() == 0:
-    print(f"loss {loss.item():.4f}", flush=True)
-os._exit(0)  # without Gloo's finalization, as bench/peers/leaving.py explains
+    print(f"loss {loss.item():.4f}")
+dist.destroy_process_group()
 """
 
 

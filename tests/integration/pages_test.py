@@ -85,11 +85,14 @@ def reader(rondo_bin, installed, clean_environment, tmp_path):
 
 
 def python_environment(venv, path, rondo_bin):
-    """Makes a virtual environment that has the torch of this one, and returns its variables. pip loads nothing."""
+    """Makes a virtual environment that has the torch of this one, and returns its variables. pip loads nothing:
+    what a package needs is there."""
     must(sys.executable, "-m", "venv", venv)
     (packages,) = venv.glob("lib/python3.*/site-packages")
-    (packages / "base.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return {"PATH": f"{venv}/bin:{path}", "PIP_NO_INDEX": "1", "PYTHONPATH": "", "RONDO_BUILD_DIR": str(rondo_bin.parent)}
+    # Before the packages of the new environment, whose setuptools may be older.
+    (packages / "base.pth").write_text(f"import sys; sys.path.insert(0, {sysconfig.get_path('purelib')!r})\n")
+    return {"PATH": f"{venv}/bin:{path}", "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PYTHONPATH": "",
+            "RONDO_BUILD_DIR": str(rondo_bin.parent)}
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in with_commands(all_pages())])
