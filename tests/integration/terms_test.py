@@ -105,8 +105,8 @@ def wide_lines(page):
 
 
 def words_of(page):
-    """Returns the number of words of a page's hand-written parts; bars of tables are no words."""
-    return len(hand_written(page.read_text()).replace("|", " ").split())
+    """Returns the number of words of a page's hand-written parts, without comments and the bars of tables."""
+    return len(re.sub(r"(?s)<!--.*?-->", "", hand_written(page.read_text())).replace("|", " ").split())
 
 
 def test_the_checks_see_cells_lines_and_words(tmp_path):
