@@ -94,7 +94,7 @@ def test_without_a_collector_training_goes_on(rondo, words, tmp_path):
     done = rondo(*words, "--steps", 12, "--set", "otlp-interval=50ms", "--set", f"otlp-endpoint=http://user:secret@127.0.0.1:{free_port()}")
     assert done.returncode == 0 and steps_of(tmp_path) == list(range(1, 13)), done.stderr
     said = warnings(done)
-    assert sum("training goes on" in line for line in said) == 2, said  # once for each signal
+    assert sum("training continues" in line for line in said) == 2, said  # once for each signal
     assert any(re.search(r"\d+ spans were not delivered", line) for line in said) and any("data points were not delivered" in line for line in said)
     assert "secret" not in done.stderr
 
@@ -150,7 +150,7 @@ def test_a_collector_that_is_killed_and_comes_back(rondo, words):
         process = rondo.start(*words, "--steps", 1000000, "--log-every", 1, "--set", "otlp-interval=100ms", "--set", f"otlp-endpoint={first.url}")
         first.wait_for(lambda requests: any(path == "/v1/metrics" for path, _, _ in requests))
     lines = []
-    while not any("training goes on" in line for line in lines):
+    while not any("training continues" in line for line in lines):
         line = process.stderr.readline()
         assert line, lines
         lines.append(line)
