@@ -69,7 +69,7 @@ std::string restore_engine(const Group& world, std::vector<CommunicationState>& 
   if (engines.empty() || engines.front().empty()) engines.assign(static_cast<std::size_t>(world.size()), {});
   const auto restore = [&](const CommState& own) -> std::string {
     if (ExtendedBackend* const engine = world.extended()) return engine->restore_memory(own);
-    return own.empty() ? "" : "is of an engine with a codec, and this one has none";
+    return own.empty() ? "" : "is of an engine with a codec, but this engine has none";
   };
   return codec_restart_warning(restore_own_state(engines, world.rank(), world.size(), restore));
 }

@@ -43,10 +43,10 @@ IN_TURNS = ("bash", "-c", 'RONDO_HOST=host$((OMPI_COMM_WORLD_RANK % 2)) exec "$@
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_every_plan_and_reproducible_sums(mpirun, ranks):
+def test_every_schedule_and_reproducible_sums(mpirun, ranks):
     result = mpirun(ranks, "mpi", "*Run*:*Add*", RONDO_DETERMINISTIC="1")
     passed(result, ranks, 3)
-    assert len(re.findall(r"plans are right", result.stdout)) == ranks
+    assert len(re.findall(r"schedules are right", result.stdout)) == ranks
 
 
 def test_checks_arguments_and_shared_buffers(mpirun):
