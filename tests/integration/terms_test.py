@@ -10,6 +10,7 @@ pytestmark = pytest.mark.tooling
 LONGEST_CELL = 15  # words
 WIDEST_LINE = 120  # characters
 LONGEST_PAGE = 1500  # words
+LONGEST_NAME = 8  # words of a test
 # Pages with longer cells or lines than that, and how many; the numbers may only become smaller.
 MOST_LONG_CELLS = {"docs/cli.md": 60}
 MOST_WIDE_LINES = {"docs/cli.md": 123}
@@ -116,6 +117,21 @@ def test_the_checks_see_cells_lines_and_words(tmp_path):
     assert long_cells(page) == ["page.md:1: 16 words"]
     assert wide_lines(page) == ["page.md:10: 121 characters"]
     assert words_of(page) == 1 + 16 + 15 + 3 + 25 + 1
+
+
+def words_of_name(name):
+    """Returns the number of words of the name of a test in Python or C++."""
+    return len(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name.removeprefix("test_")))
+
+
+def test_names_of_tests_are_short(repository):
+    assert words_of_name("test_resumes_bit_for_bit") == words_of_name("ResumesBitForBit") == 4
+    found = []
+    for path in tracked_files(repository / "tests"):
+        text = path.read_text() if path.suffix in (".py", ".cpp", ".h") else ""
+        names = re.findall(r"^def (test_\w+)\(", text, re.MULTILINE) + re.findall(r"^TEST(?:_[FP])?\(\w+,\s*(\w+)\)", text, re.MULTILINE)
+        found += [f"{path.relative_to(repository)}: {name}" for name in names if words_of_name(name) > LONGEST_NAME]
+    assert found == []
 
 
 def test_cells_of_tables_are_short(repository):

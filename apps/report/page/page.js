@@ -91,7 +91,7 @@ function fillMetrics() {
   qualityCard({ title: "Loss", caption: "Mean over the global batch.", training: run.curves.loss, validation: run.curves.validation_loss,
     logarithmic: true, missing: "No loss was recorded." });
   metricCards();
-  curveCard("Learning rate", "As the optimizer used it.", run.curves.learning_rate, "rank-4",
+  curveCard("Learning rate", "As applied by the optimizer.", run.curves.learning_rate, "rank-4",
     { title: "Learning rate", format: format.number, zero: true });
 }
 

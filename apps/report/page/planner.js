@@ -29,7 +29,7 @@ function memoryCard(planner) {
   const slots = planner.timeline.slots;
   card("Memory by slot, as planned", `Memory in use during each slot of the step. The line is the limit. ${sentence(planner.summary.binding)}`, (body) => {
     body.append(legend(memoryParts, "block"));
-    draw(body, "Bytes alive in every slot by what they are, against the limit", () => ({
+    draw(body, "Memory in use in every slot, by category, against the limit", () => ({
       type: "bar",
       data: {
         labels: slots.map((slot) => slot.name),
