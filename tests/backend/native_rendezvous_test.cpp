@@ -74,7 +74,7 @@ TEST(NativeRendezvous, NeedsNoStoreAfterTheFirstRankJoined) {
 }
 
 // A lost peer of a split group is a consequence of what the job's record has from another group.
-TEST(NativeBackend, ASplitGroupNamesTheFailedRankOfTheJobsRecord) {
+TEST(NativeBackend, SplitGroupNamesFailedRank) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   testing::run_ranks(2, "native", [&](Context& context) {
     const auto options = c10::make_intrusive<c10d::Backend::Options>("part");

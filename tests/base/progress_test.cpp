@@ -146,7 +146,7 @@ TEST(Progress, ALogHasWholeLinesOfAnActivity) {
   EXPECT_EQ(recorder.text(), "validation: 123 of 4567 batches\n");
 }
 
-TEST(Progress, ALogHasALineOfEverySlowStep) {
+TEST(Progress, LogHasALinePerSlowStep) {
   Recorder recorder;
   Progress progress(recorder.stream(), {.style = ProgressStyle::lines,
                                         .total_steps = 100,
@@ -158,7 +158,7 @@ TEST(Progress, ALogHasALineOfEverySlowStep) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
 }
 
-TEST(Progress, BarEndsWithTheLastStepNotWithAnActivity) {
+TEST(Progress, BarEndsWithTheLastStep) {
   const auto shown = [](bool notes) {
     return shown_on("80", [&](Progress& progress) {
       progress.update(at_step(10));

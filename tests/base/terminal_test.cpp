@@ -46,7 +46,7 @@ class Terminal : public ::testing::Test {
   void TearDown() override { SetUp(); }
 };
 
-TEST_F(Terminal, WidthIsThatOfColumnsElseOfTheTerminal) {
+TEST_F(Terminal, WidthComesFromColumnsOrTerminal) {
   const PseudoTerminal terminal(132);
   EXPECT_EQ(text_width(terminal.descriptor()), 132);
   terminal.resize(40);

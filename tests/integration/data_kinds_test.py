@@ -75,7 +75,7 @@ def test_tokenizes_as_hugging_face_and_trains(rondo, tmp_path):
     done(rondo("train", *GPT, "--data", "tokens", "--steps", 4, "--set", "document-boundaries=masked", "--nproc-per-node", 2))
 
 
-def test_qwen2s_normalizer_is_that_of_hugging_face(rondo, tmp_path):
+def test_qwen2_normalizer_equals_hugging_face(rondo, tmp_path):
     """Characters with marks in any order, of any script: all that decompose, and random texts of them."""
     generator = random.Random(11)
     marks = [chr(point) for point in range(0x300, 0x1E950) if unicodedata.combining(chr(point))]

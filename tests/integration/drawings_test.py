@@ -11,7 +11,7 @@ SMALLEST_TEXT = 7.5  # pixels
 
 
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
-def test_drawings_can_be_read_in_the_dark_and_on_a_phone(path):
+def test_drawings_are_readable_dark_and_narrow(path):
     text = path.read_text()
     drawing = xml.etree.ElementTree.fromstring(text)
     assert "prefers-color-scheme: dark" in text and 'class="page"' in text, "colours for dark pages, and a background"

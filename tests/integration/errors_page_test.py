@@ -41,7 +41,7 @@ def is_printed(message, printed):
     return any(f" {run} " in printed and (run.count(" ") == 2 or len(run) > 8) for run in runs)
 
 
-def test_messages_of_the_documentation_are_those_of_the_sources(repository):
+def test_documented_messages_exist(repository):
     printed = words_of_messages(repository)
     rows = {path: message_rows(path.read_text()) for path in sorted((repository / "docs").glob("*.md"))}
     assert len(rows[repository / "docs" / "errors.md"]) > 20
@@ -57,7 +57,7 @@ def test_a_message_that_nobody_prints_is_recognised():
     assert not is_printed("rank 3 was stopped by SIGSTOP", printed)
 
 
-def test_the_page_names_every_class_of_the_public_headers(repository):
+def test_page_names_every_error_class(repository):
     page = (repository / "docs" / "errors.md").read_text()
     listed = set(re.findall(r"^\| `(\w+)` \|", page, re.M))
     declared = {name for header in public_headers(repository) for name, _ in CLASS.findall((repository / header).read_text())}

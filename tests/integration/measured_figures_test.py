@@ -121,7 +121,7 @@ def test_readme_figures_link_to_one_table():
         assert tables(section((REPOSITORY / page).read_text(), place)), f"no table at {page}#{place}"
 
 
-def test_the_bars_of_the_readme_are_drawn_from_the_tables(tmp_path):
+def test_bars_are_drawn_from_the_tables(tmp_path):
     subprocess.run([sys.executable, REPOSITORY / "bench" / "benchmarks.py", "--bars", tmp_path / "bars.svg"], check=True)
     assert (tmp_path / "bars.svg").read_text() == (REPOSITORY / "docs" / "images" / "benchmarks.svg").read_text()
 

@@ -199,7 +199,7 @@ def test_next_start_removes_leftover_memory_checkpoints(rondo):
     (["--run-dir", "r", "--memory-checkpoint-every", 5, "--max-restarts", 1, "--ema-decay", 0.9], ["--memory-checkpoint-every 5", "--ema-decay"]),
     (["--memory-checkpoint-every", -1], ["--memory-checkpoint-every"]),
 ])
-def test_where_no_memory_checkpoint_can_be_it_is_refused(rondo, words, flags, parts):
+def test_refuses_memory_checkpoints_where_impossible(rondo, words, flags, parts):
     result = rondo(*words, *flags)
     assert result.returncode == 2, result.stdout + result.stderr
     assert all(part in result.stderr for part in parts), result.stderr

@@ -162,7 +162,7 @@ def as_for_a_later_glibc(file):
 
 
 @pytest.mark.xdist_group("package")
-def test_an_older_system_is_named_instead_of_a_symbol(environment, tmp_path):
+def test_names_a_system_that_is_too_old(environment, tmp_path):
     for package in ("rondo", "rondo_torch"):
         (tmp_path / package).mkdir()
         for file in [*(environment.packages / package).glob("*.py"), *(environment.packages / package).glob("*.so")]:

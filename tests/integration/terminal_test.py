@@ -86,7 +86,7 @@ def test_a_terminal_that_gets_plain_lines(on_terminal, words, environment):
     assert environment == {} or "\x1b" not in text
 
 
-def test_a_log_file_gets_lines_though_a_terminal_shows_them(on_terminal, rondo, tmp_path):
+def test_log_files_get_lines(on_terminal, rondo, tmp_path):
     text = on_terminal(80, "run", "-n", 2, "-t", 3, "--log-dir", "logs", rondo.program, "train", "--data", "text", *TRAINING, "--run-dir", "run")
     logs = {path.parent.name + "/" + path.name: path.read_text() for path in (tmp_path / "logs").rglob("*.log")}
     assert "step 3/3  epoch " in logs["0/stderr.log"] and "next: rondo report run" in logs["0/stdout.log"]
@@ -148,7 +148,7 @@ def test_examples_that_are_broken_are_still_commands(on_terminal):
     assert split == joined and split.count("\n") >= 8
 
 
-def test_the_page_of_the_command_line_does_not_depend_on_the_terminal(repository, rondo):
+def test_command_line_page_ignores_the_terminal(repository, rondo):
     program = pathlib.Path(rondo.program)
     done = subprocess.run(["python3", repository / "scripts" / "cli_page.py", program, "--check"], capture_output=True, text=True, check=False,
                           env=os.environ | {"COLUMNS": "40"})

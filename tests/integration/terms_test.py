@@ -175,7 +175,7 @@ def test_every_page_is_reached_from_the_readme(repository):
     assert [str(page) for page in sorted((repository / "docs").rglob("*.md")) if page.resolve() not in reached] == []
 
 
-def test_the_list_of_pages_is_that_of_the_site(repository):
+def test_list_of_pages_equals_the_site(repository):
     result = subprocess.run([repository / "scripts" / "docs_index.py", "--check"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 

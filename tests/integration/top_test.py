@@ -62,7 +62,7 @@ def test_a_run_without_a_row_yet(rondo, written_run):
         assert fact in shown, f"{fact} is not in\n{shown}"
 
 
-def test_figures_are_those_of_the_training_s_own_display(rondo, written_run):
+def test_figures_equal_the_display(rondo, written_run):
     (written_run / "progress.json").write_text(json.dumps(PROGRESS | {"step": 109, "validated": 3, "to_validate": 20}))
     shown = rondo("top", written_run).stdout
     assert "step 109 of 60" in shown and "validation: 3 of 20 batches" in shown and "rank 1 computes" in shown, shown

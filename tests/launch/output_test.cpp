@@ -162,7 +162,7 @@ struct PseudoTerminal {
   Descriptor leader, follower;
 };
 
-TEST(ConsoleOnATerminal, ShowsAsMuchOfABarAsFitsAndPassesResizesOn) {
+TEST(ConsoleOnATerminal, CutsABarAndPassesResizesOn) {
   setenv("TERM", "xterm", 1);
   EventLoop loop;
   const PseudoTerminal shown(40);

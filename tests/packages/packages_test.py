@@ -128,7 +128,7 @@ def test_no_file_names_the_folder_of_the_build():
     assert named == []
 
 
-def test_packing_again_in_another_setting_gives_the_same_bytes(tmp_path):
+def test_packing_is_reproducible(tmp_path):
     made = [only(pattern) for pattern in ("*.whl", "*.tar.gz", "*.deb")]
     must(sys.executable, REPOSITORY / "scripts" / "package.py", "--output", tmp_path, umask=0o077, env=os.environ | {"TZ": "Asia/Tokyo", "LC_ALL": "C"})
     for package in made:

@@ -68,7 +68,7 @@ def test_axe_finds_nothing(browser, folder, page, width, dark):  # noqa: F811
     assert result["passes"] > 20
 
 
-def test_a_report_of_100000_steps_opens_within_two_seconds(browser, tmp_path):  # noqa: F811
+def test_long_report_opens_within_two_seconds(browser, tmp_path):  # noqa: F811
     write_long_run(tmp_path / "long", 100_000)
     began = time.monotonic()
     rondo(tmp_path, "report", "long", "-o", "long.html")
@@ -84,7 +84,7 @@ def test_a_report_of_100000_steps_opens_within_two_seconds(browser, tmp_path):  
     assert min(times) <= 2
 
 
-def test_lines_that_lie_on_each_other_are_all_seen(browser, tmp_path):  # noqa: F811
+def test_overlapping_lines_are_all_visible(browser, tmp_path):  # noqa: F811
     for ranks in (2, 4):
         write_run(tmp_path / f"run{ranks}", ranks)
         rondo(tmp_path, "report", f"run{ranks}", "-o", f"{ranks}.html")

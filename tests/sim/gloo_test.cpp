@@ -177,7 +177,7 @@ TEST(SimGloo, ATensorWithGaps) {
 }
 
 // The value of a future, and result(), are tensors of the device.
-TEST(SimGloo, AFutureEndsWhenTheResultIsOnTheDevice) {
+TEST(SimGloo, FutureEndsWithResultOnDevice) {
   const auto body = [](Context& context) {
     Tensors tensors{at::full({3}, 2.0F, at::TensorOptions().device(device(context.rank())))};
     const Work work = context.world().backend()->allreduce(tensors);
@@ -209,7 +209,7 @@ struct CpuEngine final : c10d::Backend {
   using Backend::Backend;
 };
 
-TEST(SimEngines, OneForCpuTensorsIsRefusedOnADevice) {
+TEST(SimEngines, CpuEngineIsRefusedOnADevice) {
   const auto body = [](int rank) {
     device(rank);
     const auto native = [](const BackendRequest& request) { return make_backend("native", request); };
