@@ -63,7 +63,7 @@ TEST(NativeRendezvous, NeedsNoStoreAfterTheFirstRankJoined) {
     request.rank = rank;
     request.size = 2;
     request.store = c10::make_intrusive<StoreForC10d>(view);
-    const auto backend = c10::make_intrusive<NativeBackend>(request);
+    const c10::intrusive_ptr<c10d::Backend> backend = c10::make_intrusive<NativeBackend>(request);
     if (rank == 0) through.set_value();
     std::vector<at::Tensor> tensors{at::ones({10})};
     backend->allreduce(tensors)->wait();
