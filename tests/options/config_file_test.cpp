@@ -164,7 +164,7 @@ TEST(ConfigFile, LimitsDepth) {
   std::string dots;
   for (int i = 0; i < 300000; ++i) dots += "a.";
   EXPECT_NE(in_table("\n" + dots + "a = 1").find("run.toml:2: more than"), std::string::npos);
-  EXPECT_NE(in_table(dots.substr(0, 4000) + "a = 1").find("inside each other"), std::string::npos);
+  EXPECT_NE(in_table(dots.substr(0, 4000) + "a = 1").find("nested levels"), std::string::npos);
   EXPECT_NE(error_of([&] { json("{\"a\": " + deep); }).find("levels"), std::string::npos);
   std::string tables = "a = ", objects;
   for (int i = 0; i < 100000; ++i) {
@@ -172,7 +172,7 @@ TEST(ConfigFile, LimitsDepth) {
     objects += "{\"a\": ";
   }
   EXPECT_NE(in_table(tables), "");
-  EXPECT_NE(error_of([&] { json(objects); }).find("inside each other"), std::string::npos);
+  EXPECT_NE(error_of([&] { json(objects); }).find("nested levels"), std::string::npos);
 }
 
 TEST(ConfigFile, OptionsSayWhichTypeTheyTake) {

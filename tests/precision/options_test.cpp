@@ -67,7 +67,7 @@ TEST(OptLevel, RefusesKnobsThatContradict) {
   expect_usage_error(
       [] { resolve({.level = OptLevel::O3, .dtype = at::kHalf, .loss_scale = LossScale{.dynamic = true}}); },
       "needs master_weights");
-  expect_usage_error([] { resolve({.level = OptLevel::O1, .dtype = at::kFloat}); }, "not with Float");
+  expect_usage_error([] { resolve({.level = OptLevel::O1, .dtype = at::kFloat}); }, "not Float");
 }
 
 TEST(OptLevel, IsReadFromText) {
