@@ -66,8 +66,10 @@ int make_project(const std::string& path) {
     throw rondo::Error(str("cannot create the folder ", path, ": ", error.message()));
   for (const rondo::TemplateFile& file : rondo::template_files())
     rondo::write_output(folder / file.name, filled(file.text, values));
-  std::printf("made %s; now:\n  make -C %s          build\n  make -C %s train    train on two processes\n",
-              path.c_str(), path.c_str(), path.c_str());
+  std::printf(
+      "made %s; now:\n  make -C %s          # builds it\n  make -C %s train    # trains it on two "
+      "processes\n",
+      path.c_str(), path.c_str(), path.c_str());
   return 0;
 }
 

@@ -195,4 +195,4 @@ def test_a_program_names_a_library_of_another_build(wheel, bare, tmp_path):
     library = bare.packages / "rondo" / "lib" / "rondo" / "librondo_core.so"
     (tmp_path / library.name).write_bytes(library.read_bytes().replace(f"\0{version}\0".encode(), b"\0%s\0" % b"9.9.9".ljust(len(version), b"9")))
     mixed = bare.run("rondo", "plan", "--help", LD_LIBRARY_PATH=str(tmp_path))
-    assert mixed.returncode == 1 and f"is of rondo {version}" in mixed.stderr and "library that it has loaded is of rondo 9.9.9" in mixed.stderr, mixed
+    assert mixed.returncode == 1 and f"is of rondo {version}" in mixed.stderr and "library that it loaded is of rondo 9.9.9" in mixed.stderr, mixed

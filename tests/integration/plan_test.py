@@ -166,7 +166,7 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
     # Lines are distinguishable without colours, and each has a name.
     looks = [" ".join(line["look"].split(" ")[1:]) for line in canvas_of(probe, "Step time of the plan")["datasets"]]
     assert len(looks) >= 5 and len(looks) == len(set(looks)), looks
-    bytes_axis = canvas_of(probe, "Bytes alive")["scales"]["y"]
+    bytes_axis = canvas_of(probe, "Memory in use")["scales"]["y"]
     assert all(is_power_of_two(b[0] - a[0]) for a, b in zip(bytes_axis, bytes_axis[1:])), bytes_axis
     as_well = set(re.findall(r"\w+(?: \+ checkpoint)? is equally fast", probe["text"]))
     assert as_well, "a limit at which a baseline does as well"

@@ -83,7 +83,7 @@ def test_one_command_trains_on_two_processes(train, tmp_path):
     run = tmp_path / "run"
     history = losses(run)
     assert len(history) == 30 and history[-1] < 0.75 * history[0], history
-    assert re.search(r"step 30/30  epoch [\d.]+  loss [\d.]+  [\d.]+k? tokens/s  lr [\d.e-]+  left 0:00", result.stderr)
+    assert re.search(r"step 30/30  epoch [\d.]+  loss [\d.]+  [\d.]+k? tokens/s  lr [\d.e-]+  took \d:\d\d", result.stderr)
     assert "validation loss" in result.stdout
 
     by_rank = {rank: [row for row in rows(run) if row["rank"] == rank and "loss" in row] for rank in (0, 1)}

@@ -354,6 +354,9 @@ OTHER_READERS = {
                      "device/device_choice", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
     **dict.fromkeys(("apps/doctor/machine_checks", "channel/shared_memory", "launch/host_resources", "launch/network"), _SYSTEM),
     **dict.fromkeys(("base/json_strict", "base/file_access"), _TOOLS),
+    "apps/rondo/completion_command": "help that rondo's own programs print",
+    "format/run_progress": "a file of the run that rondo top reads, which tests/integration/top_test.py damages",
+    "format/git_commit": "files of git, which tests/format/git_commit_test.cpp damages",
     "format/otlp": "responses of a collector, which tests/format/otlp_test.cpp damages",
 }
 
