@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Configures a preset if it is not configured, or if LIBTORCH, CC, CXX or the presence of MPI changed:
+# Configures a preset if it is not configured, or if the presets, LIBTORCH, CC, CXX or the presence of MPI changed:
 # scripts/configure.sh PRESET [FOLDER]     FOLDER: build/PRESET by default
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -7,7 +7,7 @@ preset=$1
 build=${2:-$root/build/$preset}
 # Requires MPI's headers: openmpi-bin alone only has the compiler wrapper.
 mpi=$(mpicc -E -include mpi.h -x c /dev/null >/dev/null 2>&1 && command -v mpicc || true)
-settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-} MPI=$mpi"
+settings="PRESETS=$(cksum <"$root/CMakePresets.json") LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-} MPI=$mpi"
 if [ -f "$build/build.ninja" ] && [ "$(cat "$build/configured-with" 2>/dev/null)" = "$settings" ]; then
   exit 0
 fi
