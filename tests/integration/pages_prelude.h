@@ -1,5 +1,6 @@
-// Declarations that C++ blocks of the documentation use and do not show. A page that needs others declares them in a
-// comment "given" before the block. Nothing here is defined: the blocks are compiled, and not linked.
+// Declarations that C++ blocks of the documentation use and do not show. A page that needs others declares
+// them in a comment "given" before the block. Nothing here is defined: the blocks are compiled, and not
+// linked.
 #pragma once
 
 #include <torch/torch.h>
