@@ -107,14 +107,7 @@ int completion_command(std::vector<std::string> arguments, const rondo::HelpPage
     std::cout << page_of_completion().dump() << "\n";
     return 0;
   }
-  std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
-  try {
-    app.parse(arguments);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);  // help, version
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
-  }
+  if (const auto code = parse_arguments(app, std::move(arguments))) return *code;
   const nlohmann::ordered_json all =
       flags.from.empty() ? help_of_all_commands(front) : rondo::read_json_file(flags.from);
   std::vector<CompletedCommand> commands;

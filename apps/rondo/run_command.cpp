@@ -22,6 +22,7 @@
 #include "rondo/launch/host_resources.h"
 #include "rondo/launch/job.h"
 #include "rondo/launch/stop_signals.h"
+#include "subcommands.h"
 
 namespace {
 
@@ -533,14 +534,7 @@ int run_command(std::vector<std::string> arguments) {
   Flags flags;
   CLI::App app(kRunSummary, kRunName);
   declare_run(app, flags);
-  std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
-  try {
-    app.parse(arguments);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);  // help, version
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
-  }
+  if (const auto code = parse_arguments(app, std::move(arguments))) return *code;
   std::vector<std::string> command = app.remaining();
   const bool separated = !command.empty() && command.front() == "--";
   if (separated) command.erase(command.begin());

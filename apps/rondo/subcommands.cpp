@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -14,6 +15,18 @@
 
 using rondo::str;
 using rondo::UsageError;
+
+std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> arguments) {
+  std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
+  try {
+    app.parse(arguments);
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);  // help, version
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  return std::nullopt;
+}
 
 const std::vector<Subcommand>& known_subcommands() {
   static const std::vector<Subcommand> commands = {

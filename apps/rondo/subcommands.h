@@ -1,10 +1,19 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 // Subcommands are separate programs named rondo-<subcommand> beside this program, as in git; `run` and
 // `completion` are parts of this program.
+
+namespace CLI {
+class App;
+}
+
+// Parses the words after the name of a part of this program. Returns the exit code if they ask for help or
+// the version, which it prints. Throws rondo::UsageError for wrong usage.
+std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> arguments);
 
 // A known subcommand.
 struct Subcommand {
