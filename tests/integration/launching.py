@@ -1,10 +1,13 @@
 """Helpers of the tests that start processes with rondo run."""
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
 import signal
 import socket
+import struct
+import termios
 import time
 
 TORCHRUN_VARIABLES = (
@@ -106,3 +109,25 @@ def one_run_directory(path):
     runs = list(path.iterdir())
     assert len(runs) == 1, runs
     return runs[0]
+
+
+def set_terminal_width(descriptor, columns):
+    """Gives a pseudo-terminal 24 rows and so many columns."""
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def read_terminal(leader, on_piece=lambda _: None):
+    """Returns what programs write to a pseudo-terminal until all have closed it. Calls on_piece(bytes so far) after each
+    piece."""
+    output = b""
+    while True:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        output += piece
+        on_piece(output)
+    os.close(leader)
+    return output.decode()

@@ -1,5 +1,4 @@
 """rondo run: the workers' environment, flags, and destinations of output."""
-import fcntl
 import os
 import pathlib
 import pty
@@ -7,13 +6,12 @@ import re
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import termios
 
 import pytest
-from launching import TORCHRUN_VARIABLES, all_gone, alive, bash, by_rank, one_run_directory, wait_until
+from launching import (TORCHRUN_VARIABLES, all_gone, alive, bash, by_rank, one_run_directory, read_terminal,
+                       set_terminal_width, wait_until)
 
 
 def test_workers_get_torchruns_environment(rondo):
@@ -198,21 +196,12 @@ def on_terminal(rondo):
     """on_terminal(*words, **env) returns the output of `rondo run *words` on a terminal of 80 columns and 24 rows."""
     def run(*words, **env):
         leader, follower = pty.openpty()
-        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        set_terminal_width(follower, 80)
         process = rondo.start("run", *words, stdout=follower, stderr=follower, env={"TERM": "xterm"} | env)
         os.close(follower)
-        output = b""
-        while True:
-            try:
-                piece = os.read(leader, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            output += piece
-        os.close(leader)
+        output = read_terminal(leader)
         assert process.wait() == 0
-        return output.decode()
+        return output
 
     return run
 

@@ -1,35 +1,14 @@
 """Terminals of several widths, pipes and log files: progress, help and colours."""
-import fcntl
 import os
 import pathlib
 import pty
 import re
-import struct
 import subprocess
-import termios
 
 import pytest
+from launching import read_terminal, set_terminal_width
 
 TRAINING = ["--model", "gpt-tiny", "--layers", 1, "--steps", 3, "--batch-size", 2, "--matmul", "libtorch", "--loader-threads", 0]
-
-
-def set_width(descriptor, columns):
-    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-
-
-def read_all(leader, on_piece=lambda _: None):
-    output = b""
-    while True:
-        try:
-            piece = os.read(leader, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        output += piece
-        on_piece(output)
-    os.close(leader)
-    return output.decode()
 
 
 def drawn(text, columns):
@@ -56,10 +35,10 @@ def on_terminal(rondo, tmp_path):
 
     def run(columns, *words, on_piece=lambda *_: None, **env):
         leader, follower = pty.openpty()
-        set_width(follower, columns)
+        set_terminal_width(follower, columns)
         process = rondo.start(*words, stdout=follower, stderr=follower, env={"TERM": "xterm", "COLUMNS": ""} | env)
         os.close(follower)
-        text = read_all(leader, lambda output: on_piece(leader, output))
+        text = read_terminal(leader, lambda output: on_piece(leader, output))
         assert process.wait() == 0, text
         return text
 
@@ -114,7 +93,7 @@ def test_the_bar_follows_a_terminal_that_is_resized(on_terminal):
     def narrow(leader, output):
         if not widths and b"1/" in output:
             widths.append(len(output))
-            set_width(leader, 40)
+            set_terminal_width(leader, 40)
 
     text = on_terminal(160, "train", "--data", "text", *TRAINING[:4], "--steps", 60, "--batch-size", 2, "--nproc-per-node", 2, "--matmul",
                        "libtorch", "--validation-fraction", 0, "--run-dir", "run", on_piece=narrow)
