@@ -6,6 +6,7 @@
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/experts/routing.h"
+#include "rondo/nn/gelu.h"
 #include "rondo/nn/layers.h"
 #include "rondo/nn/linear.h"
 #include "rondo/nn/loss.h"

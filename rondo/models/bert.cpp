@@ -16,6 +16,7 @@
 #include "rondo/models/config_reader.h"
 #include "rondo/models/model.h"
 #include "rondo/models/model_setup.h"
+#include "rondo/nn/gelu.h"
 
 namespace rondo {
 
@@ -265,7 +266,7 @@ torch::nn::LayerNorm layer_norm(const BertConfig& config) {
 
 at::Tensor activate(const at::Tensor& input, const std::string& activation) {
   if (activation == "relu") return at::relu(input);
-  return at::gelu(input, activation == "gelu_new" ? "tanh" : "none");
+  return activation == "gelu_new" ? nn::gelu_tanh(input) : at::gelu(input);
 }
 
 ParallelRules encoder_rules(bool sequence) {

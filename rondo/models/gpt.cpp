@@ -16,6 +16,7 @@
 #include "rondo/models/config_reader.h"
 #include "rondo/models/gpt_options.h"
 #include "rondo/models/model_setup.h"
+#include "rondo/nn/gelu.h"
 #include "rondo/nn/parallel_communication.h"
 
 namespace rondo {
@@ -81,7 +82,7 @@ GptMlpImpl::GptMlpImpl(const GptConfig& config) {
 }
 
 at::Tensor GptMlpImpl::forward(const at::Tensor& input) {
-  return residual_dropout_->forward(c_proj_->forward(at::gelu(c_fc_->forward(input), "tanh")));
+  return residual_dropout_->forward(c_proj_->forward(nn::gelu_tanh(c_fc_->forward(input))));
 }
 
 GptBlockImpl::GptBlockImpl(const GptConfig& config) {

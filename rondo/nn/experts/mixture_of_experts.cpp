@@ -14,6 +14,7 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/routing.h"
+#include "rondo/nn/gelu.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/parallel_communication.h"
 #include "rondo/nn/sample_dropout.h"
@@ -116,7 +117,7 @@ at::Tensor ExpertWeightsImpl::forward(const at::Tensor& rows, const std::vector<
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     // Skips experts without tokens, but not the last one if all are: all parameters must get a gradient.
     if (counts[i] == 0 && (i + 1 < inputs.size() || !outputs.empty())) continue;
-    const at::Tensor inner = at::gelu(at::linear(inputs[i], up[i], up_bias[i]), "tanh");
+    const at::Tensor inner = nn::gelu_tanh(at::linear(inputs[i], up[i], up_bias[i]));
     outputs.push_back(at::linear(inner, down[i], divided ? at::Tensor() : down_bias[i]));
     if (divided) biases.push_back(down_bias[i].expand_as(outputs.back()));
   }
