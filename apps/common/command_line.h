@@ -15,7 +15,7 @@ namespace rondo {
 // this process's to report.
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
 
-// Returns the name and versions of this program: "rondo 0.1.0 for libtorch 2.13.0".
+// Returns the name and versions of this program: "rondo 0.2.0 for libtorch 2.13.0".
 std::string program_identity();
 // The environment variable in which `rondo` passes its identity to the programs that it starts.
 inline constexpr const char* kStarterVariable = "RONDO_STARTED_BY";

@@ -55,7 +55,7 @@ void add_help_entry(std::vector<HelpGroup>& groups, const std::string& title, He
 // --version. `arguments` is that of help_page().
 void use_rondo_help(CLI::App& app, const std::string& arguments = "");
 
-// Returns the line that --version prints: "rondo 0.1.0".
+// Returns the line that --version prints: "rondo 0.2.0".
 std::string version_line();
 
 }  // namespace rondo

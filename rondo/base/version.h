@@ -3,10 +3,10 @@
 // Version of the headers that a program is compiled against. The only definition: CMakeLists.txt reads it
 // from here. Follows semantic versioning.
 #define RONDO_VERSION_MAJOR 0
-#define RONDO_VERSION_MINOR 1
+#define RONDO_VERSION_MINOR 2
 #define RONDO_VERSION_PATCH 0
-// The version as text: "0.1.0".
-#define RONDO_VERSION "0.1.0"
+// The version as text: "0.2.0".
+#define RONDO_VERSION "0.2.0"
 
 namespace rondo {
 

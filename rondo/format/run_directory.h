@@ -13,7 +13,7 @@ namespace rondo {
 // Provenance of a file or a run: identifies it and allows to reproduce it.
 struct Provenance {
   std::string program;  // "rondo train"
-  std::string version;  // version of rondo: "0.1.0"
+  std::string version;  // version of rondo: "0.2.0"
   std::string time;     // UTC: "2026-11-22T16:24:40Z"
   std::string host;
   std::string command;  // in shell syntax

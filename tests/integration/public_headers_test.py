@@ -157,3 +157,5 @@ def test_the_version_is_one(repository, rondo_bin):
     assert f'RONDO_VERSION "{".".join(numbers)}"' in header
     assert cached(rondo_bin, "CMAKE_PROJECT_VERSION") == ".".join(numbers)
     assert must(rondo_bin / "rondo", "--version").splitlines()[0] == f"rondo {'.'.join(numbers)}"
+    for path, line in {"CITATION.cff": "version: {}", "README.md": "- Version {}:", "docs/status.md": "Version {},", "docs/api.md": '("{}")'}.items():
+        assert line.format(".".join(numbers)) in (repository / path).read_text(), path

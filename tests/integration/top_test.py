@@ -23,7 +23,7 @@ def written_run(tmp_path):
     run = tmp_path / "written"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"starts": [{
-        "program": "rondo train", "version": "0.1.0", "time": "2026-01-02T03:04:05Z", "host": "h", "command": "rondo train",
+        "program": "rondo train", "version": "0.2.0", "time": "2026-01-02T03:04:05Z", "host": "h", "command": "rondo train",
         "strategy": "ddp", "backend": "native", "ranks": 2, "first_step": 0, "total_steps": 400}]}))
     rows = ""
     for step in range(1, 101):

@@ -79,7 +79,7 @@ def _run_directory(run):
         "units": [{"name": "head", "categories": {"activations": 60, "parameters": 40}}]}]}))
     side = {"step_ms": 10.0, "exposed_comm_ms": 1.0, "peak_bytes": 1000}
     (run / "prediction.json").write_text(json.dumps({"predicted": side, "measured": side, "units": []}))
-    start = {"program": "rondo train", "version": "0.1.0", "time": "2026-01-02T03:04:05Z", "host": "h", "command": "rondo train",
+    start = {"program": "rondo train", "version": "0.2.0", "time": "2026-01-02T03:04:05Z", "host": "h", "command": "rondo train",
              "strategy": "ddp", "backend": "native", "ranks": 2, "first_step": 0, "total_steps": 8}
     (run / "run.json").write_text(json.dumps({"starts": [start, start | {"first_step": 4}]}))
 
