@@ -120,15 +120,15 @@ def verdicts(result):
 
 def page(result):
     systems = [*UNIFORM, "FSDP2"]
-    rows = [["needs", "", "", *(f"{result['needs'][name] / MIB:.0f}" for name in systems)]]
+    rows = [["needed", "", "", *(f"{result['needs'][name] / MIB:.0f}" for name in systems)]]
     for entry in result["limits"]:
         runs = entry["runs"]
         rows.append([f"{entry['memory_limit_bytes'] / MIB:.0f}", f"**{runs['planned']['step_ms']:.0f}**",
                      f"{runs['planned']['peak_tensor_bytes'] / MIB:.0f}",
                      *(f"{runs[name]['step_ms']:.0f}" if name in runs and (fits(entry, name) or name == "FSDP2") else "" for name in systems)])
     return [f"{result['model']}, {result['batch_size']} samples a rank, float32, one rank on each of two emulated hosts, {result['rate']}. "
-            f"Steps are medians in ms. <!-- {result['date']} -->",
-            "Memory is that of tensors and buffers of the larger rank, in MiB; the first row is what each system needs.", "",
+            "Steps are medians in ms.",
+            f"Memory is that of tensors and buffers of the larger rank, in MiB. <!-- {result['date']} -->", "",
             *table(["limit", "planned", "its peak", *systems], rows), "",
             *verdicts(result), "", "![step time against memory limit](../images/limits.svg)"]
 

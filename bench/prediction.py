@@ -223,9 +223,10 @@ def page(rows):
         groups.setdefault((row["model"], row["place"]), []).append(row)
     details = [[*which, extent([row["measured"]["step_ms"] for row in found], ".0f"),
                 extent([row["errors"]["step_ms"] for row in found], "+.1%")] for which, found in groups.items()]
-    return [f"{mixed} of {len(rows)} plans mix strategies. <!-- {datetime.date.today()} -->", "",
-            *table(["", "median error", "largest", "within"], summary(rows)), "",
-            *table(["model", "place", "step, ms", "its error"], details)]
+    lines = [f"{mixed} of {len(rows)} plans mix strategies. <!-- {datetime.date.today()} -->", "",
+             *table(["", "median error", "largest", "within"], summary(rows))]
+    # If every row is of another model, the summary says it all.
+    return lines + (["", *table(["model", "place", "step, ms", "its error"], details)] if len(groups) < len(rows) else [])
 
 
 def main():

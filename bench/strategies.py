@@ -111,19 +111,19 @@ def peaks_of(directory):
 
 
 def emulated_tables(result):
+    alone = next(row for row in result["rows"] if row["workers"] == 1)
     lines = ["## Emulated accelerators", "",
              *wrapped(f"The forward pass, the input gradient and the weight gradient of each of a worker's three units take {result['unit_ms']:g} ms, in "
                       f"which the core is free. Each training takes {result['seconds']:g} s; the target is the loss that one worker reaches in that "
-                      "time. Rates are relative to one worker. Peaks are those of the worker that needs most, in MiB.")]
+                      f"time. Rates are relative to one worker ({alone['samples_per_s']:.0f} samples/s). Peaks are those of the worker that needs most, in MiB.")]
     titles = {"scaling": "equal workers", "slow worker": f"four workers, one {result['slow_by']:g} times slower"}
-    alone = next(row for row in result["rows"] if row["workers"] == 1)
     for study, title in titles.items():
         rows = []
         for row in (row for row in result["rows"] if row["study"] == study):
             reached = row["seconds_to_target"]
-            rows.append([row["name"], f"{row['samples_per_s']:.0f}", f"{row['samples_per_s'] / alone['samples_per_s']:.2f}",
+            rows.append([row["name"], f"{row['samples_per_s'] / alone['samples_per_s']:.2f}",
                          f"{reached:.1f}" if reached else "not reached", f"{row['largest_peak_bytes'] / 2**20:.1f}"])
-        lines += ["", *table([title, "samples/s", "rate", f"s to loss {result['target_loss']:.2f}", "peak"], rows)]
+        lines += ["", *table([title, "rate", f"s to loss {result['target_loss']:.2f}", "peak"], rows)]
     return lines
 
 

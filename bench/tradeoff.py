@@ -116,7 +116,6 @@ def real(arguments, folder):
             result["steps"][name][number], result["peaks"][name][number] = row["step_ms_p50"], row["peak_tensor_bytes"]
         say(f"real, {limit / MIB:.0f} MiB: " + ", ".join(f"{name} {result['steps'][name][number]:.0f} ms" for name in feasible))
     variants = [word for depth in PREFETCH for word in ("--variant", f"zero3 --prefetch {depth}")]
-    variants += ["--variant", "zero3 --prefetch 4 --in-flight-bytes 4MiB", "--variant", "zero3 --prefetch 4 --in-flight-bytes 64MiB"]
     rows = bench_step(folder / "contest.json", *words, "--strategy", "zero3_keep", *variants)
     result["prefetch"] = [{"setting": row["setting"] or "kept", "step_ms": row["step_ms_p50"], "peak_bytes": row["peak_tensor_bytes"]}
                           for row in rows if row["strategy"] != "one_device"]
@@ -151,13 +150,12 @@ def milliseconds(value):
 
 
 def page(result):
-    lines = [f"<!-- {result['date']} -->"]
+    lines = [f"<!-- {result['date']} -->", ""]
     if series := result.get("synthetic"):
         lines += ["Time saved in the simulator by all memory up to the largest limit, and the share of `keep` that half of it saves:", "",
                   *simulated_savings(series)]
     if run := result.get("real"):
-        lines += ["", f"Real runs, {run['model']} on two emulated hosts, {run['rate']}: median step in ms at the same limit,",
-                  "in brackets as predicted.", "",
+        lines += ["", f"Real runs, {run['model']} on two emulated hosts, {run['rate']}: median step in ms, in brackets as predicted.", "",
                   *table(["limit, MiB", *PLANNERS],
                          [[f"{limit / MIB:.0f}", *(f"{milliseconds(run['steps'][name][i])} ({milliseconds(run['predicted'][name][i])})"
                                                   for name in PLANNERS)] for i, limit in enumerate(run["limits"])]),

@@ -20,9 +20,9 @@ PARTS = {
     "loader": (["bench-dev", "loader", "--peers"], {}),
 }
 TEXTS = {
-    "checkpoint": "gpt-25m with AdamW, 306 MB, and PyTorch's distributed checkpoint (DCP); medians. `stall` is the time that training waits.\n"
+    "checkpoint": "gpt-25m with AdamW, 306 MB; PyTorch's system is its distributed checkpoint (DCP). Training waits for the time `stall`.\n"
                   "On a disk that writes 354 MB/s both wait for the disk; there a save was 1.48 times as fast as PyTorch's.",
-    "trainer": "A step of the Trainer and one of a hand-written loop take turns in one process. `more` is the median over pairs of turns.",
+    "trainer": "A step of the Trainer and one of a hand-written loop take turns in one process. `more` is the median of pairs.",
     "loader": "One process that only reads. JPEGs have 500 x 375 pixels: RandomResizedCrop to 224, flip, normalize.",
 }
 

@@ -96,7 +96,7 @@ def test_schedule_idle_times_match_the_table():
     for row in rows:
         of = measured[row["schedule"].strip("`")]
         assert (row["idle, ms"], row["simulated"]) == (of["idle, ms"], of["simulated"])
-        assert row["of the step"] == f"{100 * float(of['idle, ms']) / float(of['step, ms'].split()[0]):.0f} %"
+        assert row["of the step"] == f"{100 * float(of['idle, ms']) / float(of['step, ms']):.0f} %"
 
 
 def test_plugin_ratios_match_its_steps():
@@ -150,7 +150,7 @@ def test_table_ratios_follow_their_rule():
                     assert float(cited.rstrip("x*")) == pytest.approx(value, rel=0.012, abs=0.06), (row["size"], heading)
                     checked += 1
                     marked += of_minima
-    assert checked >= 48 and marked > 0
+    assert checked >= 40 and marked > 0
 
 
 @pytest.mark.parametrize("ours, peer, value, of_minima", [
