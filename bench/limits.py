@@ -120,24 +120,16 @@ def verdicts(result):
 
 def page(result):
     systems = [*UNIFORM, "FSDP2"]
-    rows = []
+    rows = [["needed", "", "", *(f"{result['needs'][name] / MIB:.0f}" for name in systems)]]
     for entry in result["limits"]:
         runs = entry["runs"]
-        planned = runs["planned"]
-        cells = [f"{entry['memory_limit_bytes'] / MIB:.0f}" + (f" ({entry['what']})" if entry["what"] else ""),
-                 f"**{planned['step_ms']:.0f}** ({planned['step_ms_min']:.0f})", f"{entry['predicted']['step_ms']:.0f}",
-                 f"{planned['peak_tensor_bytes'] / MIB:.0f}", f"{entry['predicted']['peak_bytes'] / MIB:.0f}"]
-        for name in systems:
-            if name in runs and (fits(entry, name) or name == "FSDP2"):
-                cells.append(f"{runs[name]['step_ms']:.0f} ({runs[name]['step_ms_min']:.0f})")
-            else:
-                cells.append(f"needs {result['needs'][name] / MIB:.0f}" if name != "FSDP2" else "")
-        rows.append([*cells, entry["choices"]])
-    return [f"{result['model']}, {result['batch_size']} samples a rank, one rank on each of two emulated hosts, {result['rate']}, float32; "
-            f"measured by <!-- {result['date']} -->",
-            "`make bench-limits`. Steps are medians (minima) in ms of systems that took turns. Each row is a run of its",
-            "own. Memory is MiB of tensors and buffers of the larger rank.", "",
-            *table(["limit", "planned", "predicted", "its peak", "predicted", *systems, "what the plan chose"], rows), "",
+        rows.append([f"{entry['memory_limit_bytes'] / MIB:.0f}", f"**{runs['planned']['step_ms']:.0f}**",
+                     f"{runs['planned']['peak_tensor_bytes'] / MIB:.0f}",
+                     *(f"{runs[name]['step_ms']:.0f}" if name in runs and (fits(entry, name) or name == "FSDP2") else "" for name in systems)])
+    return [f"{result['model']}, {result['batch_size']} samples a rank, float32, one rank on each of two emulated hosts, {result['rate']}. "
+            "Steps are medians in ms.",
+            f"Memory is that of tensors and buffers of the larger rank, in MiB. <!-- {result['date']} -->", "",
+            *table(["limit", "planned", "its peak", *systems], rows), "",
             *verdicts(result), "", "![step time against memory limit](../images/limits.svg)"]
 
 

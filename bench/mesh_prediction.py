@@ -15,10 +15,10 @@ import json
 import pathlib
 import tempfile
 
-from harness import BIN, MIB, TRAIN_QUIETLY, finish, make_plan, one_thread, parser_of, rondo, table, wrapped, write_training_text
+from harness import BIN, TRAIN_QUIETLY, finish, make_plan, one_thread, parser_of, rondo, table, wrapped, write_training_text
 from prediction import MODELS, OneHost, STEADY, add_errors, machine_seconds
 
-GOALS = {"step_ms": 0.10, "peak_bytes": 0.05}
+QUANTITIES = ("step_ms", "peak_bytes")
 PLENTY = 64 << 30
 MESHES = ["pipeline=2", "tensor=2", "data=2"]
 EMULATED_MESHES = ["pipeline=4", "pipeline=2,data=2", "data=4", "all"]
@@ -41,7 +41,7 @@ def run_mesh(model, place, mesh, text, folder, arguments):
     result = json.loads((folder / "run" / "prediction.json").read_text())
     row = {"model": model.name(), "mesh": " ".join([planned["mesh"], *more]), "plan": planned.get("pipeline", {}),
            "predicted": result["predicted"], "measured": result["measured"]}
-    add_errors(row, before, profiled, after, GOALS)
+    add_errors(row, before, profiled, after, QUANTITIES)
     print("  ".join(cells(row)), flush=True)
     return row
 
@@ -66,27 +66,22 @@ def run_emulated(arguments):
     rows = []
     for line in said.splitlines():
         row = json.loads(line[line.index("{"):])  # after the rank's name
-        row["model"] = "8 units, 4 samples a rank" + (", mesh chosen" if row["asked"] == "all" else "")
-        add_errors(row, 1, 1, 1, GOALS)
+        row["model"] = "8 units" + (", mesh chosen" if row["asked"] == "all" else "")
+        add_errors(row, 1, 1, 1, QUANTITIES)
         rows.append(row)
     return rows
 
 
 def cells(row):
-    predicted, measured, errors, pipeline = row["predicted"], row["measured"], row["errors"], row["plan"]
+    errors, pipeline = row["errors"], row["plan"]
     schedule = f" {pipeline['schedule']} x {pipeline['micro_batches']}" if pipeline else ""
-    return [row["model"], f"`{row['mesh']}`{schedule}", f"{predicted['step_ms']:.1f}",
-            f"{measured['step_ms']:.1f} ({errors['step_ms']:+.1%})", f"{row['machine_change']:.1%}", f"{row['step_error_at_its_speed']:+.1%}",
-            f"{predicted['peak_bytes'] / MIB:.1f}", f"{measured['peak_bytes'] / MIB:.1f} ({errors['peak_bytes']:+.1%})"]
+    return [row["model"], f"`{row['mesh']}`{schedule}", f"{row['measured']['step_ms']:.0f}", f"{errors['step_ms']:+.1%}",
+            f"{errors['peak_bytes']:+.1%}"]
 
 
 def page(rows, where):
-    within = {key: sum(abs(row["errors"][key]) <= most for row in rows) for key, most in GOALS.items()}
-    own = sum(abs(row["step_error_at_its_speed"]) <= GOALS["step_ms"] for row in rows)
-    return [*wrapped(f"{where}. Steps within 10 %: {within['step_ms']} of {len(rows)}, at the machine's speed during each run {own}; "
-                     f"peaks within 5 %: {within['peak_bytes']}."),
-            f"<!-- measured {datetime.date.today()} -->", "", *table(["model", "mesh", "step predicted, ms", "measured", "machine's change", "error at its speed", "peak predicted, MiB", "measured"],
-                       [cells(row) for row in rows])]
+    return [*wrapped(f"{where}:"), f"<!-- {datetime.date.today()} -->", "",
+            *table(["model", "mesh", "step, ms", "its error", "error of the peak"], [cells(row) for row in rows])]
 
 
 def main():
@@ -104,7 +99,7 @@ def main():
     arguments = parser.parse_args()
     section, where = "prediction on meshes", f"{arguments.ranks} ranks of one host, 2 cores"
     if arguments.emulate:
-        section, where = "prediction on emulated meshes", f"4 ranks with emulated accelerators: a unit takes {arguments.sample_ms:g} ms a sample for each of its passes, in which the core is free"
+        section, where = "prediction on emulated meshes", f"4 ranks with emulated accelerators: 8 units, 4 samples a rank; each pass of a unit takes {arguments.sample_ms:g} ms a sample"
     rows = run_emulated(arguments) if arguments.emulate else []
     with tempfile.TemporaryDirectory() as temporary:
         root = arguments.keep or pathlib.Path(temporary)

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BIN, keep, parser_of, run, show, table, write_section, write_training_text
+from harness import BIN, keep, parser_of, run, show, table, wrapped, write_section, write_training_text
 
 GOAL_S = 1.0
 ONE_STEP = ["--steps", 1, "--eval-every", 0]
@@ -193,14 +193,15 @@ def once(place, phase):
 
 def page(results):
     """Returns the section of docs/benchmarks.md."""
+    training = [row for row in results if row["exit_codes"] != [-signal.SIGTERM] and row["phase"] != "plan"]
+    others = [row for row in results if row not in training]
     lines = ["## From TERM to the end", "",
-             f"Seconds from SIGTERM until the last process has ended, {results[0]['runs']} runs each, by `bench/stopping.py`. The rows up to the resume",
-             "are phases of `rondo train` on two processes (resume: one). A large checkpoint has 306 MB. Unsaved state is saved first.",
-             ""]
-    return lines + table(["program or phase", "p50 s", "longest s", "exit code"],
-                         [[row["phase"], f"{row['p50_s']:.2f}", f"{row['max_s']:.2f}",
-                           ", ".join("by the signal" if code == -signal.SIGTERM else str(code) for code in row["exit_codes"])]
-                          for row in results])
+             "Seconds from SIGTERM (or SIGINT) until the last process of `rondo train` has ended, with two processes (resume: one).",
+             f"Unsaved state is saved first. {results[0]['runs']} runs each, by `bench/stopping.py`; a large checkpoint has 306 MB.", "",
+             *table(["phase", "median", "longest"], [[row["phase"], f"{row['p50_s']:.2f}", f"{row['max_s']:.2f}"] for row in training])]
+    if others:
+        lines += ["", *wrapped("The longest times of other programs: " + ", ".join(f"{row['phase']} {row['max_s']:.2f}" for row in others) + ".")]
+    return lines
 
 
 def main():

@@ -111,32 +111,32 @@ def peaks_of(directory):
 
 
 def emulated_tables(result):
-    lines = ["", *wrapped(f"With emulated accelerators: each of a worker's three units takes {result['unit_ms']:g} ms for the forward pass, the "
-                          f"input gradient and the weight gradient each, in which the core is free. {result['seconds']:g} s of training each; "
-                          "the target is the loss that one worker reaches in that time.")]
-    titles = {"scaling": "Equal workers (emulated accelerators)",
-              "slow worker": f"Four workers, one {result['slow_by']:g} times slower (emulated accelerators)"}
     alone = next(row for row in result["rows"] if row["workers"] == 1)
+    lines = ["## Emulated accelerators", "",
+             *wrapped(f"The forward pass, the input gradient and the weight gradient of each of a worker's three units take {result['unit_ms']:g} ms, in "
+                      f"which the core is free. Each training takes {result['seconds']:g} s; the target is the loss that one worker reaches in that "
+                      f"time. Rates are relative to one worker ({alone['samples_per_s']:.0f} samples/s). Peaks are those of the worker that needs most, in MiB.")]
+    titles = {"scaling": "equal workers", "slow worker": f"four workers, one {result['slow_by']:g} times slower"}
     for study, title in titles.items():
         rows = []
         for row in (row for row in result["rows"] if row["study"] == study):
             reached = row["seconds_to_target"]
-            rows.append([row["name"], f"{row['samples_per_s']:.0f}", f"{row['samples_per_s'] / alone['samples_per_s']:.2f}",
-                         f"{reached:.1f} s" if reached else "not reached",
-                         f"{alone['seconds_to_target'] / reached:.2f}" if reached else "", f"{row['largest_peak_bytes'] / 2**20:.1f} MiB"])
-        lines += ["", *table([title, "samples/s", "of one worker", f"to loss {result['target_loss']:.2f}", "times as fast", "most memory of a worker"], rows)]
+            rows.append([row["name"], f"{row['samples_per_s'] / alone['samples_per_s']:.2f}",
+                         f"{reached:.1f}" if reached else "not reached", f"{row['largest_peak_bytes'] / 2**20:.1f}"])
+        lines += ["", *table([title, "rate", f"s to loss {result['target_loss']:.2f}", "peak"], rows)]
     return lines
 
 
 def page(result):
-    lines = [f"Measured on {datetime.date.today()} (`bench/strategies.py`)."]
+    lines = [f"Measured on two cores by `bench/strategies.py`. <!-- {datetime.date.today()} -->"]
     if "rows" in result:
-        lines += emulated_tables(result)
+        lines += ["", *emulated_tables(result)]
     if "side_by_side" in result:
         rows = [[f"`{row['strategy']}`", f"{row['samples_per_s']:.0f}", ", ".join(f"{peak / 2**20:.1f}" for peak in row["peaks"])]
                 for row in result["side_by_side"]]
-        lines += ["", *wrapped("An MLP 784-512-512-10 with momentum that is computed on two cores, batch 32 a replica, two workers or "
-                               "replicas (`one_device`: one):"), "", *table(["strategy", "samples/s", "peak of each rank or replica (of servers' workers the chief), MiB"], rows)]
+        lines += ["", "## Real computation", "",
+                  *wrapped("An MLP 784-512-512-10 with momentum, batch 32 a replica, two workers or replicas (`one_device`: one). Peaks are those of each "
+                           "rank or replica; with servers, of the chief worker."), "", *table(["strategy", "samples/s", "peaks, MiB"], rows)]
     if "beside_tensorflow" in result:
         rows = []
         for row in result["beside_tensorflow"]:
@@ -144,10 +144,11 @@ def page(result):
             of_one = f"{2 * row['rondo'] / row['one_thread']:.2f}" if "one_thread" in row else ""
             rows.append([f"`{row['strategy']}`", row["model"], f"{row['rondo']:.0f}", f"{row['tensorflow']:.0f}",
                          f"{row['rondo'] / row['tensorflow']:.1f}", of_one])
-        lines += ["", *wrapped(f"In the same run as TensorFlow {TENSORFLOW} (its custom loop), on two cores, batch 32 a replica, two workers or "
-                               "replicas; steps of a server's workers are added up. The MLP is 784-128-64-10, the convolutional net has "
-                               "blocks of 16 and 32 channels, the embedding 40,000 x 64 (10 MB), of which a step touches 640 rows:"),
-                  "", *table(["strategy", "model", "rondo, steps/s", "TensorFlow, steps/s", "times", "samples/s of one thread"], rows)]
+        lines += ["", f"## TensorFlow {TENSORFLOW}", "",
+                  *wrapped("Steps per second in turns with TensorFlow's custom loop, batch 32 a replica, two workers or replicas; steps of a server's "
+                           "workers are added up. `mlp` is 784-128-64-10, `convnet` has blocks of 16 and 32 channels, `embedding` is 40,000 x 64 "
+                           "(10 MB), of which a step touches 640 rows. The last column is the rate in samples relative to one thread."),
+                  "", *table(["strategy", "model", "rondo", "TensorFlow", "ratio", "to one thread"], rows)]
     return lines
 
 

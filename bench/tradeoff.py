@@ -18,7 +18,7 @@ import tempfile
 
 from charts import line_chart
 from harness import (MIB, REPOSITORY, bench_step, keep, kept, linked_hosts, make_plan, parser_of, profile_for_contest, rondo, rondo_json, say,
-                     table, wrapped, write_section)
+                     table, write_section)
 
 # By name: allowed strategies of units, and the largest number of slots by which gathers may precede their use.
 PLANNERS = {"schedule": (["zero3"], 4), "keep": (["zero3", "zero3_keep"], 1), "both": (["zero3", "zero3_keep"], 4)}
@@ -116,7 +116,6 @@ def real(arguments, folder):
             result["steps"][name][number], result["peaks"][name][number] = row["step_ms_p50"], row["peak_tensor_bytes"]
         say(f"real, {limit / MIB:.0f} MiB: " + ", ".join(f"{name} {result['steps'][name][number]:.0f} ms" for name in feasible))
     variants = [word for depth in PREFETCH for word in ("--variant", f"zero3 --prefetch {depth}")]
-    variants += ["--variant", "zero3 --prefetch 4 --in-flight-bytes 4MiB", "--variant", "zero3 --prefetch 4 --in-flight-bytes 64MiB"]
     rows = bench_step(folder / "contest.json", *words, "--strategy", "zero3_keep", *variants)
     result["prefetch"] = [{"setting": row["setting"] or "kept", "step_ms": row["step_ms_p50"], "peak_bytes": row["peak_tensor_bytes"]}
                           for row in rows if row["strategy"] != "one_device"]
@@ -133,37 +132,17 @@ def saved(values):
     return 1 - there[-1] / there[0] if there else 0
 
 
-def hypotheses(result):
-    """Returns [(expectation, result)] of the measured parts."""
-    found = []
-    series = result.get("synthetic", [])
-    if series:
-        one_two = [s["prefetch"]["1"]["step_ms"] / s["prefetch"]["2"]["step_ms"] - 1 for s in series]
-        beyond = [s["prefetch"]["2"]["step_ms"] / s["prefetch"]["8"]["step_ms"] - 1 for s in series]
-        found.append(("Gathering further ahead pays from one slot to two, and hardly beyond (simulator, uniform zero3).",
-                      "; ".join(f"{s['name']}: {a:+.1%} from 1 to 2, {b:+.1%} from 2 to 8" for s, a, b in zip(series, one_two, beyond))))
-        straight = []
-        for s in series:
-            steps = known(s["steps"]["keep"])
-            middle = steps[len(steps) // 2]
-            straight.append((steps[0] - middle) / max(steps[0] - steps[-1], 1e-9))
-        found.append(("Memory for keeping pays about linearly until communication is hidden (simulator).",
-                      "; ".join(f"{s['name']}: half of the memory gives {share:.0%} of the gain" for s, share in zip(series, straight))))
-        found.append(("Scheduling pays where communication takes about as long as computing, keeping where the link is the bottleneck "
-                      "(simulator).",
-                      "; ".join(f"{s['name']} (communication {s['prefetch']['1']['comm_ms'] / s['prefetch']['1']['compute_ms']:.1f} of compute): "
-                                f"all memory in the schedule saves {saved(s['steps']['schedule']):.1%}, in keeping {saved(s['steps']['keep']):.1%}, "
-                                f"in both {saved(s['steps']['both']):.1%}" for s in series)))
-    if run := result.get("real"):
-        both = [min(known([a, b]), default=None) for a, b in zip(run["steps"]["schedule"], run["steps"]["keep"])]
-        pairs = [(one, other) for one, other in zip(run["steps"]["both"], both) if one and other]
-        found.append(("Both together are no slower than either alone at the same limit (real runs).",
-                      "; ".join(f"{a:.0f} ms against {b:.0f}" for a, b in pairs)))
-        found.append(("On a link that is the bottleneck keeping is worth more than scheduling (real runs).",
-                      f"from the lowest limit to the highest scheduling alone went from {known(run['steps']['schedule'])[0]:.0f} to "
-                      f"{known(run['steps']['schedule'])[-1]:.0f} ms, keeping alone from {known(run['steps']['keep'])[0]:.0f} to "
-                      f"{known(run['steps']['keep'])[-1]:.0f}"))
-    return found
+def simulated_savings(series):
+    """Returns a table with a row for each link: the time that memory saves."""
+    rows = []
+    for s in series:
+        steps = known(s["steps"]["keep"])
+        half = (steps[0] - steps[len(steps) // 2]) / max(steps[0] - steps[-1], 1e-9)
+        ahead = [s["prefetch"][depth]["step_ms"] for depth in ("1", "2", "8")]
+        rows.append([s["name"], f"{s['prefetch']['1']['comm_ms'] / s['prefetch']['1']['compute_ms']:.1f}",
+                     *(f"{a / b - 1:.1%}" for a, b in zip(ahead, ahead[1:])),
+                     *(f"{saved(s['steps'][name]):.1%}" for name in PLANNERS), f"{half:.0%}"])
+    return table(["link", "communication / compute", "2 gathers ahead", "8 ahead", *PLANNERS, "keep with half"], rows)
 
 
 def milliseconds(value):
@@ -171,17 +150,17 @@ def milliseconds(value):
 
 
 def page(result):
-    lines = [f"Measured by `make bench-tradeoff`. <!-- {result['date']} -->", ""]
-    for expected, found in hypotheses(result):
-        lines += wrapped(f"- {expected} Measured: {found}.", indent="  ")
+    lines = [f"<!-- {result['date']} -->", ""]
+    if series := result.get("synthetic"):
+        lines += ["Time saved in the simulator by all memory up to the largest limit, and the share of `keep` that half of it saves:", "",
+                  *simulated_savings(series)]
     if run := result.get("real"):
-        lines += ["", f"Real runs, {run['model']} on two emulated hosts, {run['rate']}: median step in ms at the same limit,",
-                  "in brackets as predicted.", "",
+        lines += ["", f"Real runs, {run['model']} on two emulated hosts, {run['rate']}: median step in ms, in brackets as predicted.", "",
                   *table(["limit, MiB", *PLANNERS],
                          [[f"{limit / MIB:.0f}", *(f"{milliseconds(run['steps'][name][i])} ({milliseconds(run['predicted'][name][i])})"
                                                   for name in PLANNERS)] for i, limit in enumerate(run["limits"])]),
-                  "", "The engine without a plan, in turns with each other:", "",
-                  *table(["zero3 with", "step time, ms", "peak, MiB"],
+                  "", "Without a plan:", "",
+                  *table(["zero3 with", "step, ms", "peak, MiB"],
                          [[f"`{row['setting']}`" if row["setting"] != "kept" else "everything kept (zero3_keep)", f"{row['step_ms']:.0f}",
                            f"{row['peak_bytes'] / MIB:.0f}"] for row in run["prefetch"]]),
                   "", "![step time against memory limit, real runs](../images/tradeoff-real.svg)"]

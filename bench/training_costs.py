@@ -20,11 +20,9 @@ PARTS = {
     "loader": (["bench-dev", "loader", "--peers"], {}),
 }
 TEXTS = {
-    "checkpoint": "gpt-25m with AdamW, 306 MB. `disk_write` and `disk_read` are plain file access without the page cache. `stall` is the\n"
-                  "time that training waits. PyTorch's system is its distributed checkpoint (DCP). On a disk that writes 354 MB/s both wait\n"
-                  "for the disk; there a save was 1.48 times as fast as PyTorch's.",
-    "trainer": "A step of the Trainer next to one of a hand-written loop with the same model, optimizer and kind of loader. They take\n"
-               "turns in one process. Values are medians over pairs of turns.",
+    "checkpoint": "gpt-25m with AdamW, 306 MB; PyTorch's system is its distributed checkpoint (DCP). Training waits for the time `stall`.\n"
+                  "On a disk that writes 354 MB/s both wait for the disk; there a save was 1.48 times as fast as PyTorch's.",
+    "trainer": "A step of the Trainer and one of a hand-written loop take turns in one process. `more` is the median of pairs.",
     "loader": "One process that only reads. JPEGs have 500 x 375 pixels: RandomResizedCrop to 224, flip, normalize.",
 }
 
@@ -34,42 +32,52 @@ def number(value, digits=3):
 
 
 def checkpoint_rows(rows):
-    return table(["system", "operation", "p50, s", "fastest, s", "stall p50, s", "least stall, s"],
-                 [[row["system"], row["operation"], *(number(row.get(key)) for key in ("seconds", "seconds_min", "stall_s", "stall_s_min"))]
-                  for row in rows])
+    """Returns a row for each operation of rondo; other systems' times on the disk and in memory are in a sentence."""
+    times = {(row["system"], row["operation"]): row for row in rows if "ratio" not in row}
+    ratios = {row["of"].removeprefix("pytorch "): value_text(row, 2) for row in rows if "ratio" in row and row["of"].startswith("pytorch")}
+
+    def cells(system, operation):
+        row = times.get((system, operation), {})
+        return [number(row.get("seconds")), number(row.get("stall_s"))]
+
+    lines = [[f"`{operation}`", *cells(system, operation), *cells("pytorch", operation), ratios.get(operation, "")]
+             for system, operation in times if system == "rondo" and operation != "memcpy"]
+    plain = [number(times[key]["seconds"]) for key in (("disk", "disk_write"), ("disk", "disk_read"), ("rondo", "memcpy"))]
+    return [*table(["operation", "rondo, s", "stall, s", "PyTorch, s", "stall, s", "PyTorch / rondo"], lines), "",
+            f"The same bytes take {plain[0]} s to write to the disk, {plain[1]} s to read from it and {plain[2]} s to copy in memory."]
 
 
 def trainer_rows(rows):
-    return table(["model", "system", "fastest step, us", "p50, us", "processor time p50, us"],
-                 [[row["model"], row["system"], number(row["step_us"], 5), number(row.get("p50_us"), 5), number(row.get("cpu_p50_us"), 5)]
-                  for row in rows])
+    lines = []
+    for row in (row for row in rows if "ratio" not in row and row["system"].startswith("trainer")):
+        by_hand = next(r for r in rows if "ratio" not in r and (r["model"], r["system"]) == (row["model"], f"by hand, beside {row['system']}"))
+        more = [f"{value_text(r, 2)} {r['ratio'].split()[0]}" for r in rows if r.get("of") == f"{row['model']}, {row['system']}"]
+        lines.append([row["model"], row["system"].partition(", ")[2] or "none", *(milliseconds(r["p50_us"]) for r in (row, by_hand)), *more])
+    return table(["model", "callbacks", "Trainer, ms", "by hand, ms", "more", "more processor time"], lines)
+
+
+def milliseconds(microseconds):
+    return number(microseconds / 1e3, 4)
 
 
 def loader_rows(rows):
-    return table(["data", "system", "threads", "samples/s", "GB/s of batches"],
-                 [[row["data"], ", ".join(filter(None, [row["system"], row.get("reader")])), str(row["threads"]), f"{row['samples_per_s']:.0f}",
-                   f"{row['bytes_per_s'] / 1e9:.2f}"] for row in rows])
+    ratios = {row["of"]: value_text(row, 2) for row in rows if row.get("ratio") == "samples over pytorch"}
+    names = [(row, ", ".join(filter(None, [row["system"], row.get("reader")]))) for row in rows if "ratio" not in row]
+    return table(["data", "system", "samples/s", "GB/s of batches", "to PyTorch"],
+                 [[row["data"], name, f"{row['samples_per_s']:.0f}", f"{row['bytes_per_s'] / 1e9:.2f}", ratios.get(f"{row['data']}, {name}", "")]
+                  for row, name in names])
 
 
 ROWS = {"checkpoint": checkpoint_rows, "trainer": trainer_rows, "loader": loader_rows}
 
 
-def ratios(rows):
-    lines = []
-    for row in rows:
-        what = " / ".join(filter(None, [row["of"], row.get("to")]))
-        lines.append([row["ratio"], what, value_text(row, 2)])
-    return table(["of what", "of / to", "value"], lines)
-
-
 def section(results):
     lines = ["## Beside computing", ""]
     for part, result in results.items():
-        rows = result["rows"]
+        command = " ".join([*(f"{k}={v}" for k, v in PARTS[part][1].items()), "rondo", *PARTS[part][0]])
         lines += [f"### {part.capitalize()}", "", TEXTS[part], "",
-                  f"Measured on {result['machine']}, {result['processors']} processors, by "
-                  f"`{' '.join([*(f'{k}={v}' for k, v in PARTS[part][1].items()), 'rondo', *PARTS[part][0]])}`. <!-- {result['date']} -->", "",
-                  *ROWS[part]([row for row in rows if "ratio" not in row]), "", *ratios([row for row in rows if "ratio" in row]), ""]
+                  f"Measured by `{command}`: <!-- {result['date']}, {result['machine']}, {result['processors']} processors -->", "",
+                  *ROWS[part](result["rows"]), ""]
     return lines[:-1]
 
 
