@@ -9,6 +9,6 @@ extern const std::string_view page_html;
 extern const std::string_view style_css;
 extern const std::string_view chart_library;
 // All scripts of page/ in dependency order.
-extern const std::string_view scripts[15];
+extern const std::string_view scripts[16];
 
 }  // namespace rondo::assets

@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
@@ -8,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
+#include "rondo/base/time.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/cost/step_plan.h"
 #include "rondo/format/file.h"
@@ -57,83 +61,139 @@ Json planned_step(const std::filesystem::path& run_directory, std::vector<std::s
   }
 }
 
-}  // namespace
-}  // namespace rondo
+// Arguments of the program.
+struct Request {
+  std::vector<std::string> directories;
+  std::string output;             // empty: the default
+  std::vector<std::string> words;  // as given
+};
 
-namespace {
+// A page before it is written, and its figures for --json.
+struct Report {
+  std::filesystem::path path;
+  Json document;
+  Json summary;
+  bool is_running = false;  // whether one of the runs is in progress
+};
 
-void compare(const std::vector<std::string>& directories, const std::string& output, const std::string& json,
-             const std::vector<std::string>& words) {
-  std::vector<rondo::RunData> runs;
-  for (const std::string& directory : directories) runs.push_back(rondo::read_run(directory));
-  nlohmann::ordered_json document = rondo::comparison_document(runs);
-  document["made_by"] = to_json(rondo::make_provenance("rondo report", words));
-  const std::filesystem::path path = output.empty() ? "comparison.html" : output;
-  rondo::write_output(path, rondo::make_page(document));
-  if (json != "-") {
-    for (const auto& note : document["notes"])
-      std::fprintf(stderr, "note: %s\n", rondo::shown(note.get<std::string>()).c_str());
-    std::printf("%s\n", path.c_str());
+Report compare_runs(const Request& request) {
+  std::vector<RunData> runs;
+  for (const std::string& directory : request.directories) runs.push_back(read_run(directory));
+  Report report{.path = request.output.empty() ? "comparison.html" : request.output,
+                .document = comparison_document(runs)};
+  report.summary = {{"report", report.path.string()}, {"runs", Json::array()}};
+  for (const Json& run : report.document["comparison"]["runs"]) {
+    Json summary = run["summary"];
+    summary["labels"] = run["labels"];
+    report.summary["runs"].push_back(std::move(summary));
   }
-  nlohmann::ordered_json summary{{"report", path.string()}, {"runs", nlohmann::ordered_json::array()}};
-  for (auto& run : document["comparison"]["runs"]) summary["runs"].push_back(std::move(run["summary"]));
-  summary["differences"] = document["comparison"]["differences"];
-  summary["notes"] = document["notes"];
-  rondo::write_json(json, summary);
+  report.summary["differences"] = report.document["comparison"]["differences"];
+  report.summary["notes"] = report.document["notes"];
+  report.is_running = std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.is_running; });
+  return report;
+}
+
+// `planned` keeps planned_step() between calls, which takes seconds.
+Report report_run(const Request& request, std::optional<Json>& planned) {
+  const RunData run = read_run(request.directories.front());
+  Report report{.path = request.output.empty() ? run.directory / "report.html" : request.output,
+                .document = report_document(run),
+                .is_running = run.is_running};
+  std::vector<std::string> notes;
+  if (!planned) planned = planned_step(run.directory, notes);
+  if (!planned->is_null()) report.document["planned_step"] = *planned;
+  for (std::string& note : notes) report.document["notes"].push_back(std::move(note));
+  report.summary = report.document["summary"];
+  for (const char* part : {"labels", "verdict", "straggler", "notes"})
+    report.summary[part] = report.document[part];
+  report.summary["report"] = report.path.string();
+  return report;
+}
+
+// Writes the page. With `interval` writes it again after each interval while a run is in progress; the
+// page then loads itself again as often. Reading long runs takes at most a tenth of the time.
+void write_reports(const Request& request, const std::string& json, std::optional<Duration> interval) {
+  std::optional<Json> planned;
+  for (bool is_first = true;; is_first = false) {
+    const TimePoint began = Clock::now();
+    Report report = request.directories.size() > 1 ? compare_runs(request) : report_run(request, planned);
+    report.document["made_by"] = to_json(make_provenance("rondo report", request.words));
+    const bool goes_on = interval && report.is_running;
+    const Duration pause =
+        goes_on ? std::max(*interval, 9 * std::chrono::duration_cast<Duration>(Clock::now() - began))
+                : Duration::zero();
+    if (goes_on) report.document["reload_s"] = std::chrono::duration<double>(pause).count();
+    write_output(report.path, make_page(report.document));
+    if (is_first && json != "-") std::printf("%s\n", report.path.c_str());
+    std::fflush(stdout);
+    if (!goes_on) {
+      for (const Json& note : report.document["notes"])
+        if (json != "-") std::fprintf(stderr, "note: %s\n", shown(note.get<std::string>()).c_str());
+      write_json(json, report.summary);
+      return;
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+// Throws UsageError for directories that do not exist or are the same.
+void check_directories(const std::vector<std::string>& directories) {
+  for (const std::string& directory : directories) {
+    if (const std::string fault = existing_path()(directory); !fault.empty())
+      throw UsageError(str("RUN_DIR: ", fault));
+    for (const std::string& other : directories) {
+      if (&other == &directory) break;
+      if (std::filesystem::equivalent(directory, other))
+        throw UsageError(str("RUN_DIR: ", other, " and ", directory, " are the same run; give each once"));
+    }
+  }
 }
 
 }  // namespace
+}  // namespace rondo
 
 int main(int argc, char** argv) {
   CLI::App app(
       "Write one self-contained HTML page about a run: curves, time, memory, timeline, configuration.",
       "rondo report");
-  std::vector<std::string> directories;
-  std::string output;
+  rondo::Request request;
+  rondo::RunLabels labels;
   std::string json;
-  app.add_option("RUN_DIR", directories,
+  std::string interval = "10s";
+  bool watch = false;
+  app.add_option("RUN_DIR", request.directories,
                  "run directory of a 'rondo train', finished or running; several are compared on one page")
       ->required();
-  app.add_option("-o,--output", output,
+  app.add_option("-o,--output", request.output,
                  "file to write; default: RUN_DIR/report.html, or comparison.html for several runs");
   app.add_option("--json", json, "write the run's figures to FILE, or '-' for standard output");
+  app.add_flag("--watch", watch, "write the page again until the training ends; an open page follows");
+  app.add_option("--interval", interval, "time between updates of --watch")->capture_default_str();
+  app.add_option("--name", labels.name, "name the run, also for later reports; '' removes the name");
+  app.add_option("--tags", labels.tags, "tag the run, also for later reports, such as baseline,gpt; '' removes all")
+      ->delimiter(',');
+  app.add_option("--notes", labels.notes, "add notes to the run, also for later reports; '' removes them");
   app.footer(
       "The page needs no network and can be sent to others as it is; it names the run's host and command "
       "line.\n\nExamples:\n  rondo report runs/gpt                        # writes runs/gpt/report.html\n  "
       "rondo report runs/gpt -o gpt.html --json -   # also prints the figures as JSON\n  rondo report runs/a "
-      "runs/b runs/c            # losses, speeds and differing settings, in comparison.html");
+      "runs/b runs/c            # losses, speeds and differing settings, in comparison.html\n  rondo report "
+      "runs/gpt --name 'wide' --tags gpt,baseline\n  rondo report runs/gpt --watch                # a page that "
+      "follows the training");
   return rondo::run_command_line(app, argc, argv, [&] {
     // After parsing, so that an unknown flag is reported before wrong arguments.
-    for (const std::string& directory : directories) {
-      if (const std::string fault = rondo::existing_path()(directory); !fault.empty())
-        throw rondo::UsageError(rondo::str("RUN_DIR: ", fault));
+    rondo::check_directories(request.directories);
+    const rondo::Duration pause = rondo::parse_duration(interval, "--interval");
+    if (pause < std::chrono::seconds(1)) throw rondo::UsageError("--interval must be at least 1s");
+    if (labels.name || labels.tags || labels.notes) {
+      if (request.directories.size() > 1)
+        throw rondo::UsageError("--name, --tags and --notes are for one RUN_DIR");
+      if (labels.tags) std::erase(*labels.tags, "");
+      rondo::check_run_directory(request.directories.front());
+      rondo::change_run_labels(std::filesystem::path(request.directories.front()) / "run.json", labels);
     }
-    if (directories.size() > 1) {
-      compare(directories, output, json, std::vector<std::string>(argv + 1, argv + argc));
-      return 0;
-    }
-    const rondo::RunData run = rondo::read_run(directories.front());
-    nlohmann::ordered_json document = rondo::report_document(run);
-    std::vector<std::string> notes;
-    if (auto planned = rondo::planned_step(run.directory, notes); !planned.is_null())
-      document["planned_step"] = std::move(planned);
-    for (std::string& note : notes) document["notes"].push_back(std::move(note));
-    document["made_by"] =
-        to_json(rondo::make_provenance("rondo report", std::vector<std::string>(argv + 1, argv + argc)));
-    const std::filesystem::path path =
-        output.empty() ? run.directory / "report.html" : std::filesystem::path(output);
-    rondo::write_output(path, rondo::make_page(document));
-    nlohmann::ordered_json summary = document["summary"];
-    summary["verdict"] = document["verdict"];
-    summary["straggler"] = document["straggler"];
-    summary["report"] = path.string();
-    summary["notes"] = document["notes"];
-    if (json != "-") {
-      for (const auto& note : document["notes"])
-        std::fprintf(stderr, "note: %s\n", rondo::shown(note.get<std::string>()).c_str());
-      std::printf("%s\n", path.c_str());
-    }
-    rondo::write_json(json, summary);
+    request.words.assign(argv + 1, argv + argc);
+    rondo::write_reports(request, json, watch ? std::optional(pause) : std::nullopt);
     return 0;
   });
 }

@@ -295,6 +295,13 @@ void add_run_flags(Table& table) {
       table.add("run-dir", &Flags::run_dir, "Directory of the run's files; default runs/<time>-<model>");
   directory.type = "DIR";
   directory.is_common = true;
+  OptionsOf<RunLabels> labels;
+  labels.begin_group("Run directory");
+  labels.add("run-name", &RunLabels::name, "Name of the run in reports; default: of its directory");
+  labels.add("run-tags", &RunLabels::tags, "Tags of the run, which reports filter by");
+  labels.add("run-notes", &RunLabels::notes, "Notes about the run in its report");
+  labels.without_flags({"run-name", "run-tags", "run-notes"});
+  table.include(labels, &Flags::labels);
   table.add("resume-intact", &Flags::resume_intact,
             "As --resume, but skips damaged checkpoints and names them");
   table.add("eval-every", &Flags::eval_every, "Steps between validations; 0: after each epoch",
@@ -370,7 +377,7 @@ bool belongs_to_training(const std::string& flag) {
                                                   "resume-intact",    "progress",
                                                   "sample",           "length",
                                                   "temperature",      "top-k",
-                                                  "signals-to-handle"};
+                                                  "signals-to-handle", "run-name", "run-tags", "run-notes"};
   return std::find(others.begin(), others.end(), flag) == others.end();
 }
 

@@ -10,6 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/env/mesh.h"
+#include "rondo/format/run_directory.h"
 #include "rondo/nn/optimizers/optimizer_options.h"
 #include "rondo/options/declaration.h"
 #include "rondo/options/option_table.h"
@@ -127,6 +128,7 @@ struct TrainFlags : TrainerFlags {
   std::string memory_limit;
 
   std::string run_dir;
+  RunLabels labels;
   bool resume = false;
   std::string resume_from;     // empty: the newest checkpoint of run_dir
   bool resume_intact = false;  // damaged checkpoints are skipped

@@ -83,7 +83,11 @@ std::optional<double> peak_flops_of(const TrainFlags& flags) {
 }
 
 LoggedRun logged_run(const TrainFlags& flags, const RunDirectory& run, bool writes) {
-  LoggedRun logged{.directory = run.path, .parameters = {}, .every_steps = flags.log_every, .writes = writes};
+  const std::string name = flags.labels.name.value_or("");
+  LoggedRun logged{.directory = run.path,
+                   .name = name.empty() ? run.path.filename().string() : name,
+                   .every_steps = flags.log_every,
+                   .writes = writes};
   for (const auto& [name, value] : flags.configuration.items())
     logged.parameters[name] = value.is_string() ? value.get<std::string>() : value.dump();
   return logged;

@@ -150,7 +150,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   progress.style = parse_progress_style(flags.progress);
   progress.line_every_steps = flags.log_every;
   options.callbacks.push_back(std::make_shared<ProgressDisplay>(progress));
-  options.callbacks.push_back(std::make_shared<RunRecord>(run.path, std::move(start)));
+  options.callbacks.push_back(std::make_shared<RunRecord>(run.path, std::move(start), flags.labels));
   options.callbacks.push_back(std::make_shared<LiveProgress>(run.path));
   options.callbacks.push_back(metrics);
   if (prediction) options.callbacks.push_back(std::move(prediction));

@@ -130,30 +130,79 @@ Json to_json(const RunStart& start) {
   return json;
 }
 
-std::vector<RunStart> read_run_starts(const std::filesystem::path& path) {
+namespace {
+
+struct RunFile {
+  RunLabels labels;
+  std::vector<RunStart> starts;
+};
+
+RunFile read_run_file(const std::filesystem::path& path) {
   const std::string file = path.string();
   const Json document = parse_json_strict(read_text_file(path), file);
-  std::vector<RunStart> starts;
+  RunFile run;
   for (const Json& start : json_list(json_member(document, "starts", file), json_place(file, "starts")))
-    starts.push_back(start_of(start, str(file, ": start ", starts.size(), " of \"starts\"")));
-  return starts;
+    run.starts.push_back(start_of(start, str(file, ": start ", run.starts.size(), " of \"starts\"")));
+  if (document.contains("name")) run.labels.name = json_text(document["name"], json_place(file, "name"));
+  if (document.contains("notes")) run.labels.notes = json_text(document["notes"], json_place(file, "notes"));
+  if (document.contains("tags")) {
+    const std::string place = json_place(file, "tags");
+    run.labels.tags.emplace();
+    for (const Json& tag : json_list(document["tags"], place))
+      run.labels.tags->push_back(json_text(tag, place));
+  }
+  return run;
 }
 
-void add_run_start(const std::filesystem::path& path, const RunStart& start) {
-  std::vector<RunStart> starts;
+void write_run_file(const std::filesystem::path& path, const RunFile& run) {
+  Json document = Json::object();
+  if (run.labels.name) document["name"] = *run.labels.name;
+  if (run.labels.tags) document["tags"] = *run.labels.tags;
+  if (run.labels.notes) document["notes"] = *run.labels.notes;
+  document["starts"] = Json::array();
+  for (const RunStart& start : run.starts) document["starts"].push_back(to_json(start));
+  // Host names and command lines may contain arbitrary bytes.
+  replace_text_file(path, document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void apply(const RunLabels& changes, RunLabels& labels) {
+  const auto apply_one = [](const auto& change, auto& label) {
+    if (change) label = change;
+    if (label && label->empty()) label.reset();
+  };
+  apply_one(changes.name, labels.name);
+  apply_one(changes.tags, labels.tags);
+  apply_one(changes.notes, labels.notes);
+}
+
+}  // namespace
+
+std::vector<RunStart> read_run_starts(const std::filesystem::path& path) {
+  return read_run_file(path).starts;
+}
+
+RunLabels read_run_labels(const std::filesystem::path& path) { return read_run_file(path).labels; }
+
+void change_run_labels(const std::filesystem::path& path, const RunLabels& changes) {
+  RunFile run;
+  if (std::filesystem::exists(path)) run = read_run_file(path);
+  apply(changes, run.labels);
+  write_run_file(path, run);
+}
+
+void add_run_start(const std::filesystem::path& path, const RunStart& start, const RunLabels& labels) {
+  RunFile run;
   if (start.first_step > 0 && std::filesystem::exists(path)) {
     try {
-      starts = read_run_starts(path);
+      run = read_run_file(path);
     } catch (const DataError&) {
       // The file is only informative: training continues without the damaged content.
     }
   }
-  std::erase_if(starts, [&](const RunStart& other) { return other.first_step > start.first_step; });
-  starts.push_back(start);
-  Json list = Json::array();
-  for (const RunStart& each : starts) list.push_back(to_json(each));
-  // Host names and command lines may contain arbitrary bytes.
-  replace_text_file(path, Json{{"starts", list}}.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  std::erase_if(run.starts, [&](const RunStart& other) { return other.first_step > start.first_step; });
+  run.starts.push_back(start);
+  apply(labels, run.labels);
+  write_run_file(path, run);
 }
 
 namespace fs = std::filesystem;

@@ -30,10 +30,9 @@ std::string own_command();
 // Returns `words` as one line that a POSIX shell splits into the same words.
 std::string shell_text(std::span<const std::string> words);
 
-// An entry of run.json, the record of a training's starts: {starts: [{program, version, time, host, command,
-// strategy, backend, ranks, first_step, total_steps, git_commit, machine, parameters, changed_options}]}. A
-// resumed run has several entries. Unknown members are missing.
-
+// An entry of run.json, the record of a training's starts: {name, tags, notes, starts: [{program, version,
+// time, host, command, strategy, backend, ranks, first_step, total_steps, git_commit, machine, parameters,
+// changed_options}]}. A resumed run has several entries. Unknown members are missing.
 struct RunStart {
   Provenance made;
   std::string strategy;  // the strategy in use, never "auto"
@@ -53,9 +52,23 @@ nlohmann::ordered_json to_json(const RunStart& start);
 // Throws DataError naming file and location if the file is damaged.
 std::vector<RunStart> read_run_starts(const std::filesystem::path& path);
 
+// Labels of a run in run.json, for its readers: they have no effect on the training.
+struct RunLabels {
+  std::optional<std::string> name = {};               // nullopt: none, or unchanged
+  std::optional<std::vector<std::string>> tags = {};  // same
+  std::optional<std::string> notes = {};              // same
+};
+
+// Returns the labels in `path`. Throws DataError naming file and location if the file is damaged.
+RunLabels read_run_labels(const std::filesystem::path& path);
+
+// Changes the labels in `path` that `changes` has; an empty text or list removes a label. Creates the file if
+// it is missing. Throws DataError if the file is damaged.
+void change_run_labels(const std::filesystem::path& path, const RunLabels& changes);
+
 // Appends `start` after the entries of `path` that began before it, and drops entries of an earlier attempt
-// at the same steps.
-void add_run_start(const std::filesystem::path& path, const RunStart& start);
+// at the same steps. A resumed run keeps its labels except those that `labels` changes.
+void add_run_start(const std::filesystem::path& path, const RunStart& start, const RunLabels& labels = {});
 
 // A lock that reserves a run directory for one writer: a lock of an open file (F_OFD_SETLK) on RUN/run.lock.
 // It is held for the lifetime of the object, and the kernel releases it if the process dies. Readers need no

@@ -18,6 +18,7 @@ class Callback;
 // A run whose figures go to log targets.
 struct LoggedRun {
   std::filesystem::path directory = {};                // of its files
+  std::string name = {};                               // as users see it
   std::map<std::string, std::string> parameters = {};  // its options, by name
   std::int64_t every_steps = 10;                       // steps between entries
   bool writes = true;                                  // whether this process writes for the run: rank 0's

@@ -19,6 +19,7 @@ function runColumns(comparison) {
     return { id: key, title: key, value: (each) => (isNumber(text(each)) ? Number(text(each)) : text(each)), show: (each) => known(text(each), (shown) => shown) };
   });
   const columns = [
+    { id: "tags", title: "Tags", value: ({ labels }) => labels.tags, show: ({ labels }) => labels.tags.join(", ") || "–" },
     text("strategy", "Strategy", (each) => each.strategy),
     ofSummary("ranks", "Ranks", format.integer),
     ofSummary("final_loss", "Final loss", format.number),
@@ -32,10 +33,12 @@ function runColumns(comparison) {
     ofSummary("exposed_comm_share", "Communication wait", format.percent),
     ofSummary("peak_bytes", "Peak memory", format.bytes),
     ofSummary("parameters", "Parameters", format.count),
+    { ...text("notes", "Notes", ({ labels }) => labels.notes), isText: true },
     text("started", "Started", (each) => each.started && format.moment(each.started)),
     text("git_commit", "Commit", (each) => each.git_commit && each.git_commit.slice(0, 9)),
   ];
-  return columns.filter((column) => comparison.runs.some((each) => column.value(each) !== null && column.value(each) !== undefined));
+  const isKnown = (value) => value !== null && value !== undefined && String(value) !== "";
+  return columns.filter((column) => comparison.runs.some((each) => isKnown(column.value(each))));
 }
 
 const metricNames = (comparison) => [...new Set(comparison.runs.flatMap((each) => each.metrics.map(({ name }) => name)))];
@@ -43,15 +46,16 @@ const metricOf = (each, name) => each.metrics.find((metric) => metric.name === n
 const validationOf = (each, name) => metricOf(each, name).validation;
 
 const tests = {
-  "=": (a, b) => String(a) === b || Number(a) === Number(b), "!=": (a, b) => !tests["="](a, b),
+  "=": (a, b) => (Array.isArray(a) ? a.includes(b) : String(a) === b || Number(a) === Number(b)), "!=": (a, b) => !tests["="](a, b),
   "<": (a, b) => a < Number(b), ">": (a, b) => a > Number(b), "<=": (a, b) => a <= Number(b), ">=": (a, b) => a >= Number(b),
 };
 
-// Reads "zero lr>0.001 strategy=ddp": words that stand anywhere in a row, and conditions on columns. Returns a function
+// Reads 'zero lr>0.001 name="run 2"': words that stand anywhere in a row, and conditions on columns. Returns a function
 // of a run, or throws an Error for readers.
 function readFilter(text, columns) {
-  const conditions = text.trim().split(/\s+/).filter(Boolean).map((word) => {
-    const [, id, sign, wanted] = /^([\w.]+)(<=|>=|!=|=|<|>)(.*)$/.exec(word) || [];
+  const words = text.match(/(?:"[^"]*"?|[^\s"])+/g) || [];
+  const conditions = words.map((word) => word.replaceAll('"', "")).map((word) => {
+    const [, id, sign, wanted] = /^([\w.-]+)(<=|>=|!=|=|<|>)(.*)$/.exec(word) || [];
     if (!sign) {
       const sought = word.toLowerCase();
       return (each) => [each.name, ...columns.map((column) => column.show(each))].some((cell) => String(cell).toLowerCase().includes(sought));
@@ -74,7 +78,7 @@ function runsTable(comparison, columns, change) {
   const rows = new Map(comparison.runs.map((each) => {
     const box = element("input", { type: "checkbox", checked: each.shown });
     const row = element("tr", {}, element("td", { class: "name" }, element("label", {}, box, lineSample(each.line), each.name)),
-      ...columns.map((column) => element("td", {}, column.show(each))));
+      ...columns.map((column) => element("td", column.isText ? { class: "text" } : {}, column.show(each))));
     row.querySelector("svg").style.color = `var(--${each.line.color})`;
     box.addEventListener("change", () => {
       each.shown = box.checked;

@@ -22,11 +22,21 @@ function strategiesUsed() {
   return asked === "auto" ? undefined : asked;
 }
 
+function showLabels({ tags, notes }) {
+  const list = document.getElementById("tags");
+  list.append(...tags.map((tag) => element("li", {}, tag)));
+  list.hidden = tags.length === 0;
+  document.getElementById("run-notes").textContent = notes || "";
+  document.getElementById("run-notes").hidden = !notes;
+}
+
 function fillHeader() {
   document.getElementById("title").textContent = run.title;
+  showLabels(run.labels);
   const model = known("model", "model.name");
   const last = run.starts[run.starts.length - 1];
   const parts = [
+    run.labels.name && run.summary.run,
     model && `model ${model}`,
     strategiesUsed(),
     run.summary.ranks > 0 && `${run.summary.ranks} rank${run.summary.ranks === 1 ? "" : "s"}`,
@@ -239,5 +249,6 @@ else if (run.planner) fillPlanner(run.planner);
 else fillRun();
 fillFooter();
 followParts();
+followRun();
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach((entry) => entry.render()));
 document.documentElement.dataset.ready = "true";

@@ -182,6 +182,20 @@ std::vector<std::string> distinct_names(std::span<const RunData> runs) {
   }
 }
 
+// Returns the names that runs were given, and the distinct names of their directories for the others. Adds
+// the directory's name to a given name that another run also has.
+std::vector<std::string> shown_names(std::span<const RunData> runs) {
+  const std::vector<std::string> directories = distinct_names(runs);
+  std::vector<std::string> names = directories;
+  for (std::size_t i = 0; i < runs.size(); ++i) names[i] = runs[i].labels.name.value_or(directories[i]);
+  std::vector<std::string> shown = names;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].labels.name && std::count(names.begin(), names.end(), names[i]) > 1)
+      shown[i] = str(names[i], " (", directories[i], ")");
+  }
+  return shown;
+}
+
 Json differences(const std::vector<Json>& configurations) {
   std::vector<std::string> keys;  // in order of appearance
   std::set<std::string> known;
@@ -234,7 +248,7 @@ void add_scaling_efficiency(Json& runs) {
 }  // namespace
 
 Json comparison_document(std::span<const RunData> runs) {
-  const std::vector<std::string> names = distinct_names(runs);
+  const std::vector<std::string> names = shown_names(runs);
   Json shown = Json::array();
   Json notes = Json::array();
   std::vector<Json> configurations;
@@ -243,6 +257,7 @@ Json comparison_document(std::span<const RunData> runs) {
     const Json& curves = document["curves"];
     const RunStart start = runs[i].starts.empty() ? RunStart{} : runs[i].starts.back();
     shown.push_back({{"name", names[i]},
+                     {"labels", document["labels"]},
                      {"strategy", start.strategy},
                      {"command", start.made.command},
                      {"started", start.made.time},

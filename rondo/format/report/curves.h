@@ -53,10 +53,10 @@ nlohmann::ordered_json rank_curves(const RunData& run, const Figures& figures);
 // by name.
 nlohmann::ordered_json metric_curves(const RunData& run);
 
-// Returns the document of a comparison page: {title, comparison: {runs: [{name, strategy, command, started,
-// git_commit, summary, metrics, curves: {loss, validation_loss, rate}}], differences: [[key, value of each
-// run]]}, notes}. A run's name is the last part of its directory, or more parts if needed to make names
-// distinct. Differences are those of the configurations; a missing key is null.
+// Returns the document of a comparison page: {title, comparison: {runs: [{name, labels, strategy, command,
+// started, git_commit, summary, metrics, curves: {loss, validation_loss, rate}}], differences: [[key, value
+// of each run]]}, notes}. A run's name is its label, or the last part of its directory; names that are equal
+// get more parts of the directory. Differences are those of the configurations; a missing key is null.
 nlohmann::ordered_json comparison_document(std::span<const RunData> runs);
 
 }  // namespace rondo

@@ -118,6 +118,13 @@ void add_rate(const RunData& run, Json& summary) {
   }
 }
 
+Json labels_json(const RunLabels& labels) {
+  Json json{{"name", nullptr}, {"tags", labels.tags.value_or(std::vector<std::string>())}, {"notes", nullptr}};
+  if (labels.name) json["name"] = *labels.name;
+  if (labels.notes) json["notes"] = *labels.notes;
+  return json;
+}
+
 Json starts_json(const RunData& run) {
   Json result = Json::array();
   for (const RunStart& start : run.starts) result.push_back(to_json(start));
@@ -200,7 +207,8 @@ Json summarize(const RunData& run) {
 Json report_document(const RunData& run) {
   Json document;
   const auto name = std::filesystem::weakly_canonical(run.directory).filename().string();
-  document["title"] = name.empty() ? run.directory.string() : name;
+  document["title"] = run.labels.name.value_or(name.empty() ? run.directory.string() : name);
+  document["labels"] = labels_json(run.labels);
   document["summary"] = summarize(run);
   document["verdict"] = verdict_json(run);
   const bool is_tokens = document["summary"]["rate_unit"] == "tokens/s";

@@ -11,9 +11,9 @@ namespace rondo {
 // largest), parameters. Unknown figures are null.
 nlohmann::ordered_json summarize(const RunData& run);
 
-// Returns the document of the report page, with downsampled curves: {title, summary, verdict: [{text, tone}],
-// config: [[key, value]], changed: [key] or null, data, notes, curves: {...}, split: [...], timelines: [...],
-// shown_timeline}. apps/report/page reads it.
+// Returns the document of the report page, with downsampled curves: {title, labels: {name, tags, notes},
+// summary, verdict: [{text, tone}], config: [[key, value]], changed: [key] or null, data, notes, curves:
+// {...}, split: [...], timelines: [...], shown_timeline}. apps/report/page reads it.
 nlohmann::ordered_json report_document(const RunData& run);
 
 // Returns the memory part of the document: {categories: [name], step, timelines: [{rank, peak, samples: [[ms,

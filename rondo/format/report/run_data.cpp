@@ -63,6 +63,7 @@ void read_starts(RunData& run) {
   }
   try {
     run.starts = read_run_starts(path);
+    run.labels = read_run_labels(path);
   } catch (const Error& e) {
     run.notes.push_back(str("Date, host and command of the run cannot be read: ", e.what()));
   }
@@ -215,7 +216,7 @@ std::vector<StepTimeline> select_timelines(const Trace& trace, std::size_t steps
   return result;
 }
 
-RunData read_run(const fs::path& directory) {
+void check_run_directory(const fs::path& directory) {
   if (!fs::exists(directory)) throw UsageError(str("RUN_DIR: ", directory.string(), " does not exist"));
   if (!fs::is_directory(directory))
     throw UsageError(str("RUN_DIR: ", directory.string(), " is not a directory"));
@@ -226,13 +227,17 @@ RunData read_run(const fs::path& directory) {
             " is not a run directory: it holds no metrics.jsonl, config.json or trace.json; give the "
             "--run-dir of a 'rondo train'"));
   }
+}
+
+RunData read_run(const fs::path& directory) {
+  check_run_directory(directory);
   RunData run;
   run.directory = directory;
+  run.is_running = RunLock::is_held(directory);  // first: of an ended run the whole is read
   read_rows(run);
   read_starts(run);
   read_config(run);
   read_data(run);
-  run.is_running = RunLock::is_held(directory);
   read_timelines(run);
   read_peaks(run);
   read_prediction(run);

@@ -61,6 +61,7 @@ struct RunData {
   std::vector<MetricsRow> rows;                // by step; repeated steps of a resumed run count once
   std::vector<int> ranks;                      // ranks with rows, ascending
   std::vector<RunStart> starts;                // from run.json; empty if missing
+  RunLabels labels;                            // from run.json
   nlohmann::ordered_json config;               // from config.json; null if missing
   nlohmann::ordered_json data;                 // from data.json; null if missing
   bool is_running = false;                     // whether a training holds the directory's lock
@@ -72,8 +73,11 @@ struct RunData {
   std::vector<std::string> notes;              // missing or damaged parts, as sentences
 };
 
-// Reads a run directory. Throws UsageError if `directory` does not exist or contains none of metrics.jsonl,
-// config.json and trace.json.
+// Throws UsageError if `directory` does not exist or contains none of metrics.jsonl, config.json and
+// trace.json.
+void check_run_directory(const std::filesystem::path& directory);
+
+// Reads a run directory, also of a training in progress. Throws as check_run_directory().
 RunData read_run(const std::filesystem::path& directory);
 
 // Selects steps of a trace for drawing: up to `steps` of them, spread over the run without its first step,

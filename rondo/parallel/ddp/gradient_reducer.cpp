@@ -108,6 +108,7 @@ std::unique_ptr<Transfer> GradientReducer::make_transfer(Bucket bucket) const {
 void GradientReducer::lay_out(std::span<const std::size_t> order) {
   transfers_.clear();
   gradients_.clear();
+  layers_.clear();
   places_.resize(dense_.size());
   const Bytes size = options_.bucket_bytes.value_or(MiB(25));
   const Bytes first = options_.first_bucket_bytes.value_or(options_.bucket_bytes.value_or(MiB(1)));
@@ -118,6 +119,7 @@ void GradientReducer::lay_out(std::span<const std::size_t> order) {
     for (std::size_t member = 0; member < bucket.numbers.size(); ++member)
       places_[bucket.numbers[member]] = {bucket.index, member};
     gradients_.push_back(bucket.numbers.size());
+    layers_.push_back(bucket.layers());
     transfers_.push_back(make_transfer(std::move(bucket)));
   }
 }
@@ -290,6 +292,7 @@ void GradientReducer::end_pass(bool had_backward) {
       transfers_[bucket]->finish(queue_.wait(tickets_[bucket]), untouched);
     trace_.end_ns = monotonic_ns();
     trace_.buckets = queue_.take_spans();
+    for (TraceSpan& span : trace_.buckets) span.unit = layers_[static_cast<std::size_t>(*span.bucket)];
     if (adopted_order_.empty() && (options_.static_graph || !options_.find_unused_parameters)) {
       adopt_arrival_order();
     }

@@ -109,6 +109,7 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   };
   std::vector<std::unique_ptr<Transfer>> transfers_;  // by bucket, in launch order
   std::vector<std::size_t> gradients_;                // number of gradients of each bucket
+  std::vector<std::string> layers_;                   // of each bucket, for its span
   std::vector<Place> places_;                         // by dense parameter
   CommunicationQueue queue_;
   std::vector<CommunicationQueue::Ticket> tickets_;  // tickets of the buckets sent in this pass

@@ -75,6 +75,19 @@ std::string Bucket::name() const {
   return str("gradients ", first, " to '", parameters.back().name, "'");
 }
 
+namespace {
+
+// Returns "h.3.up" for "h.3.up.weight", and a name without a layer as it is.
+std::string layer_of(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
+
+}  // namespace
+
+std::string Bucket::layers() const {
+  const std::string first = layer_of(parameters.front().name);
+  const std::string last = layer_of(parameters.back().name);
+  return first == last ? first : str(first, " to ", last);
+}
+
 std::vector<Bucket> make_buckets(const std::vector<ModelTensor>& parameters, const BucketPlan& plan) {
   std::vector<Bucket> buckets;
   for (const std::vector<std::size_t>& members : plan) {

@@ -44,6 +44,8 @@ struct Bucket {
 
   Bytes bytes() const;
   std::string name() const;  // for messages: "gradients 'a' to 'b'"
+  // Returns the layers of the first and the last parameter, for traces: "h.3.up", "h.3.norm to h.2.down".
+  std::string layers() const;
 };
 
 // Returns the buckets of `plan`, in the plan's order.

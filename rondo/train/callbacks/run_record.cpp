@@ -19,7 +19,7 @@ void RunRecord::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   start.ranks = context.world_size();
   start.first_step = outline.first_step;
   start.total_steps = outline.total_steps;
-  add_run_start(run_directory_ / "run.json", start);
+  add_run_start(run_directory_ / "run.json", start, labels_);
 }
 
 namespace {

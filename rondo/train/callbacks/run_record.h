@@ -12,8 +12,9 @@ namespace rondo {
 class RunRecord final : public Callback {
  public:
   // `start` has what the program knows of the training; the callback sets strategy, backend, ranks and steps.
-  RunRecord(std::filesystem::path run_directory, RunStart start)
-      : run_directory_(std::move(run_directory)), start_(std::move(start)) {}
+  // A resumed run keeps its labels except those that `labels` changes.
+  RunRecord(std::filesystem::path run_directory, RunStart start, RunLabels labels = {})
+      : run_directory_(std::move(run_directory)), start_(std::move(start)), labels_(std::move(labels)) {}
 
   std::string name() const override { return "run_record"; }
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
@@ -21,6 +22,7 @@ class RunRecord final : public Callback {
  private:
   std::filesystem::path run_directory_;
   RunStart start_;
+  RunLabels labels_;
 };
 
 // A callback that writes memory.json when training ends: for every rank the peak of its process's tracked

@@ -83,7 +83,7 @@ LogTarget MlflowTarget::make(const Options& options, const LoggedRun& run) {
   return {.callback = std::make_shared<MlflowLog>(MlflowLog::Options{
               .directory = options.directory.empty() ? run.directory / "mlruns"
                                                      : std::filesystem::path(options.directory),
-              .run_name = run.directory.filename().string(),
+              .run_name = run.name,
               .parameters = run.parameters,
               .every_steps = run.every_steps})};
 }
