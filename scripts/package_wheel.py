@@ -15,6 +15,10 @@ from package_stage import make_stage, versions
 OF_SHELLS = ("bash-completion", "fish", "man", "zsh")
 # What a package of manylinux may need of the C++ library, by the oldest glibc that systems with it have (PEP 600).
 CXX_OF_GLIBC = {(3, 4, 28): (2, 31), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35), (3, 4, 31): (2, 38), (3, 4, 32): (2, 39)}
+# Where packages of Python may be, relative to their scripts: in an environment, for a user (pip install --user), for the system, or in a
+# folder (pip install --target).
+SITE_PACKAGES = ("../lib/python{python}/site-packages", "../lib64/python{python}/site-packages", "../lib/python{python}/dist-packages",
+                 "../lib/python3/dist-packages", "..")
 METADATA = """Metadata-Version: 2.1
 Name: rondo
 Version: {version}
@@ -28,6 +32,15 @@ Requires-Dist: torch=={torch}.*
 Description-Content-Type: text/markdown
 
 {readme}"""
+
+
+def write_start(path, glibc, programs, otherwise):
+    """Writes the script that starts the first of `programs` (words of the shell) that exists, else runs the command `otherwise`."""
+    text = (ROOT / "packaging" / "start.sh.in").read_text()
+    for name, value in {"GLIBC": "%d.%d" % glibc, "PROGRAMS": " ".join(programs), "OTHERWISE": otherwise}.items():
+        text = text.replace(f"@{name}@", value)
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def newest(files, symbol):
@@ -122,9 +135,8 @@ def make_wheel(build, output):
         (folder / "rondo" / "share" / name).rename(share / name)
     scripts = folder / f"rondo-{version}.data" / "scripts"
     scripts.mkdir(parents=True)
-    start = (ROOT / "python" / "rondo" / "start.sh.in").read_text()
-    (scripts / "rondo").write_text(start.replace("@PYTHON@", python).replace("@GLIBC@", f"{major}.{glibc_minor}"))
-    (scripts / "rondo").chmod(0o755)
+    programs = [f'"$here/{packages.format(python=python)}/rondo/bin/rondo"' for packages in SITE_PACKAGES]
+    write_start(scripts / "rondo", (major, glibc_minor), programs, 'exec python3 -m rondo "$@"')
     wheel = output / f"rondo-{version}-{tag}-{tag}-{platform}.whl"
     write_zip(folder, wheel, f"{information.name}/RECORD")
     return pathlib.Path(wheel)

@@ -16,7 +16,7 @@ import sys
 import tarfile
 import zipfile
 
-from package_libraries import ROOT, run
+from package_libraries import ROOT, output_of, run
 
 FOLDER = ROOT / "build" / "reproduce"
 SETTINGS = {"first": {}, "the second/of both": {"TZ": "Asia/Tokyo", "LC_ALL": "C"}}
@@ -37,10 +37,11 @@ def copy_of_torch(original, target):
     os.symlink(original / "lib", target / "lib")
 
 
-def build(name, variables, targets):
-    """Returns the files to compare."""
+def build(name, commit, variables, targets):
+    """Builds a clone of `commit` and returns the files to compare."""
     clone = FOLDER / name / "rondo"
-    run("git", "clone", "--quiet", ROOT, clone)
+    run("git", "clone", "--quiet", "--no-checkout", ROOT, clone)
+    run("git", "-C", clone, "checkout", "--quiet", "--detach", commit)
     (clone / ".venv").symlink_to(ROOT / ".venv")
     environment = os.environ | variables | {"CCACHE_DISABLE": "1"}
     if variables:
@@ -76,7 +77,9 @@ def main():
     targets = parser.parse_args().targets
     if FOLDER.exists():
         shutil.rmtree(FOLDER)
-    first, second = (build(name, variables, targets) for name, variables in SETTINGS.items())
+    commit = output_of("git", "-C", ROOT, "rev-parse", "HEAD").strip()
+    print(f"commit {commit}", flush=True)
+    first, second = (build(name, commit, variables, targets) for name, variables in SETTINGS.items())
     if not first or [path.name for path in first] != [path.name for path in second]:
         sys.exit(f"error: {first} and {second} are not the same files")
     different = 0

@@ -4,8 +4,8 @@
     scripts/try_packages.py [SUITE...]      default: bookworm trixie bullseye
 
 In each root the wheel and the Debian package are installed and train a step; .venv, with its torch and its Python, is mounted there. Prints
-the time from the beginning of the installation of the wheel to the end of the first step. bullseye is too old: there the programs of the
-wheel say so, and apt refuses the Debian package. Needs root, debootstrap and a mirror of Debian.
+the time from the beginning of the installation of the wheel to the end of the first step. bullseye is too old: there the `rondo` of the
+wheel and of the archive say so, and apt refuses the Debian package. Needs root, debootstrap and a mirror of Debian.
 """
 import argparse
 import shutil
@@ -63,6 +63,8 @@ cp lib/python3/dist-packages/rondo-*.data/scripts/rondo bin
 chmod +x bin/rondo lib/python3/dist-packages/rondo/bin/*
 bin/rondo --version && exit 1
 PYTHONPATH=lib/python3/dist-packages python3 -m rondo --version && exit 1
+tar xzf "$packages"/rondo-*.tar.gz
+rondo-*/bin/rondo --version && exit 1
 apt-get install -y "$packages"/*.deb && exit 1
 exit 0
 """
@@ -89,7 +91,7 @@ def main():
         words = ["unshare", "--mount", "bash", "-c", ENTER, "enter", root, sys.prefix, sys.base_prefix, PACKAGES, inside]
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
         if suite in OLD_SUITES:
-            refused = done.returncode == 0 and done.stderr.count("this rondo needs glibc") == 2 and "Depends: libc6 (>=" in done.stdout + done.stderr
+            refused = done.returncode == 0 and done.stderr.count("this rondo needs glibc") == 3 and "Depends: libc6 (>=" in done.stdout + done.stderr
             print(done.stdout, done.stderr, f"{suite}: {'refused by name' if refused else 'FAILED'}", sep="\n", flush=True)
             failed |= not refused
             continue

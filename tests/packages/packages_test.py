@@ -67,6 +67,17 @@ def test_archive_keeps_users_libtorch_link(unpacked, tmp_path):
     train(unpacked / "bin" / "rondo", tmp_path, clean())
 
 
+def test_archive_names_a_system_that_is_too_old(unpacked):
+    """Its program asks for a glibc that this system lacks, and the script does not see this system's newer C++ library."""
+    script, program = unpacked / "bin" / "rondo", unpacked / "bin" / "rondo.bin"
+    program.write_bytes(program.read_bytes().replace(b"\0GLIBC_2.34\0", b"\0GLIBC_9.34\0"))
+    script.write_text(script.read_text().replace("/usr/lib", "/nowhere"))
+    (unpacked / "rondo").symlink_to(script)
+    started = subprocess.run([unpacked / "rondo", "--version"], env=clean(), capture_output=True, text=True, check=False)
+    assert started.returncode == 1 and re.fullmatch(r"rondo: this rondo needs glibc 2\.\d+ or newer, .*\n", started.stderr), started
+    assert os.confstr("CS_GNU_LIBC_VERSION") in started.stderr, started
+
+
 def test_new_project_of_archive_trains(unpacked, tmp_path):
     environment = clean(LIBTORCH=str(ENVIRONMENT / "torch"))
     must(unpacked / "bin" / "rondo", "new", "mine", cwd=tmp_path, env=environment)
