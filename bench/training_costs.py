@@ -40,9 +40,10 @@ def checkpoint_rows(rows):
 
 
 def trainer_rows(rows):
-    return table(["model", "system", "fastest step, us", "p50, us", "processor time p50, us"],
-                 [[row["model"], row["system"], number(row["step_us"], 5), number(row.get("p50_us"), 5), number(row.get("cpu_p50_us"), 5)]
-                  for row in rows if "model" in row]) + table(["progress", "ns"], [[row["progress"], f"{row['ns']:.0f}"] for row in rows if "progress" in row])
+    return [*table(["model", "system", "fastest step, us", "p50, us", "processor time p50, us"],
+                   [[row["model"], row["system"], number(row["step_us"], 5), number(row.get("p50_us"), 5), number(row.get("cpu_p50_us"), 5)]
+                    for row in rows if "model" in row]),
+            "", *table(["progress", "ns"], [[row["progress"], f"{row['ns']:.0f}"] for row in rows if "progress" in row])]
 
 
 def loader_rows(rows):
