@@ -48,12 +48,13 @@ def checkpoint_rows(rows):
 
 
 def trainer_rows(rows):
-    lines = []
-    for row in (row for row in rows if "ratio" not in row and row["system"].startswith("trainer")):
-        by_hand = next(r for r in rows if "ratio" not in r and (r["model"], r["system"]) == (row["model"], f"by hand, beside {row['system']}"))
+    lines, steps = [], [row for row in rows if "model" in row]
+    for row in (row for row in steps if row["system"].startswith("trainer")):
+        by_hand = next(r for r in steps if (r["model"], r["system"]) == (row["model"], f"by hand, beside {row['system']}"))
         more = [f"{value_text(r, 2)} {r['ratio'].split()[0]}" for r in rows if r.get("of") == f"{row['model']}, {row['system']}"]
         lines.append([row["model"], row["system"].partition(", ")[2] or "none", *(milliseconds(r["p50_us"]) for r in (row, by_hand)), *more])
-    return table(["model", "callbacks", "Trainer, ms", "by hand, ms", "more", "more processor time"], lines)
+    return [*table(["model", "callbacks", "Trainer, ms", "by hand, ms", "more", "more processor time"], lines),
+            "", *table(["progress", "ns"], [[row["progress"], f"{row['ns']:.0f}"] for row in rows if "progress" in row])]
 
 
 def milliseconds(microseconds):

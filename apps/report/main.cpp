@@ -23,12 +23,13 @@
 namespace rondo {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kLimits = 6;
 constexpr Duration kSweepTime = std::chrono::seconds(3);
 
-Json draw(const std::filesystem::path& plan_path, const std::filesystem::path& profile_path) {
+Json draw(const fs::path& plan_path, const fs::path& profile_path) {
   const Json json = cost::read_plan_json(plan_path.string());
   cost::StepOptions options;
   options.ranks = json.at("ranks").get<int>();
@@ -49,10 +50,10 @@ Json draw(const std::filesystem::path& plan_path, const std::filesystem::path& p
 // times of plans and baselines at limits around it (searched again, in about three seconds). Reads plan.json
 // and profile.json in the run's directory. Returns null if they do not exist; if they cannot be read, returns
 // null and adds a note.
-Json planned_step(const std::filesystem::path& run_directory, std::vector<std::string>& notes) {
-  const std::filesystem::path plan = run_directory / "plan.json";
-  const std::filesystem::path profile = run_directory / "profile.json";
-  if (!std::filesystem::exists(plan) || !std::filesystem::exists(profile)) return nullptr;
+Json planned_step(const fs::path& run_directory, std::vector<std::string>& notes) {
+  const fs::path plan = run_directory / "plan.json";
+  const fs::path profile = run_directory / "profile.json";
+  if (!fs::exists(plan) || !fs::exists(profile)) return nullptr;
   try {
     return draw(plan, profile);
   } catch (const std::exception& e) {
@@ -64,13 +65,13 @@ Json planned_step(const std::filesystem::path& run_directory, std::vector<std::s
 // Arguments of the program.
 struct Request {
   std::vector<std::string> directories;
-  std::string output;             // empty: the default
+  std::string output;              // empty: the default
   std::vector<std::string> words;  // as given
 };
 
 // A page before it is written, and its figures for --json.
 struct Report {
-  std::filesystem::path path;
+  fs::path path;
   Json document;
   Json summary;
   bool is_running = false;  // whether one of the runs is in progress
@@ -79,8 +80,9 @@ struct Report {
 Report compare_runs(const Request& request) {
   std::vector<RunData> runs;
   for (const std::string& directory : request.directories) runs.push_back(read_run(directory));
-  Report report{.path = request.output.empty() ? "comparison.html" : request.output,
-                .document = comparison_document(runs)};
+  Report report;
+  report.path = request.output.empty() ? "comparison.html" : request.output;
+  report.document = comparison_document(runs);
   report.summary = {{"report", report.path.string()}, {"runs", Json::array()}};
   for (const Json& run : report.document["comparison"]["runs"]) {
     Json summary = run["summary"];
@@ -89,16 +91,18 @@ Report compare_runs(const Request& request) {
   }
   report.summary["differences"] = report.document["comparison"]["differences"];
   report.summary["notes"] = report.document["notes"];
-  report.is_running = std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.is_running; });
+  report.is_running =
+      std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.is_running; });
   return report;
 }
 
 // `planned` keeps planned_step() between calls, which takes seconds.
 Report report_run(const Request& request, std::optional<Json>& planned) {
   const RunData run = read_run(request.directories.front());
-  Report report{.path = request.output.empty() ? run.directory / "report.html" : request.output,
-                .document = report_document(run),
-                .is_running = run.is_running};
+  Report report;
+  report.path = request.output.empty() ? run.directory / "report.html" : fs::path(request.output);
+  report.document = report_document(run);
+  report.is_running = run.is_running;
   std::vector<std::string> notes;
   if (!planned) planned = planned_step(run.directory, notes);
   if (!planned->is_null()) report.document["planned_step"] = *planned;
@@ -143,7 +147,7 @@ void check_directories(const std::vector<std::string>& directories) {
       throw UsageError(str("RUN_DIR: ", fault));
     for (const std::string& other : directories) {
       if (&other == &directory) break;
-      if (std::filesystem::equivalent(directory, other))
+      if (fs::equivalent(directory, other))
         throw UsageError(str("RUN_DIR: ", other, " and ", directory, " are the same run; give each once"));
     }
   }
@@ -158,6 +162,7 @@ int main(int argc, char** argv) {
       "rondo report");
   rondo::Request request;
   rondo::RunLabels labels;
+  std::optional<std::string> tags;
   std::string json;
   std::string interval = "10s";
   bool watch = false;
@@ -170,25 +175,25 @@ int main(int argc, char** argv) {
   app.add_flag("--watch", watch, "write the page again until the training ends; an open page follows");
   app.add_option("--interval", interval, "time between updates of --watch")->capture_default_str();
   app.add_option("--name", labels.name, "name the run, also for later reports; '' removes the name");
-  app.add_option("--tags", labels.tags, "tag the run, also for later reports, such as baseline,gpt; '' removes all")
-      ->delimiter(',');
+  app.add_option("--tags", tags, "tag the run, also for later reports, such as baseline,gpt; '' removes all");
   app.add_option("--notes", labels.notes, "add notes to the run, also for later reports; '' removes them");
   app.footer(
       "The page needs no network and can be sent to others as it is; it names the run's host and command "
       "line.\n\nExamples:\n  rondo report runs/gpt                        # writes runs/gpt/report.html\n  "
       "rondo report runs/gpt -o gpt.html --json -   # also prints the figures as JSON\n  rondo report runs/a "
       "runs/b runs/c            # losses, speeds and differing settings, in comparison.html\n  rondo report "
-      "runs/gpt --name 'wide' --tags gpt,baseline\n  rondo report runs/gpt --watch                # a page that "
+      "runs/gpt --name 'wide' --tags gpt,baseline\n  rondo report runs/gpt --watch                # a page "
+      "that "
       "follows the training");
   return rondo::run_command_line(app, argc, argv, [&] {
     // After parsing, so that an unknown flag is reported before wrong arguments.
     rondo::check_directories(request.directories);
     const rondo::Duration pause = rondo::parse_duration(interval, "--interval");
     if (pause < std::chrono::seconds(1)) throw rondo::UsageError("--interval must be at least 1s");
+    if (tags) labels.tags = rondo::split(*tags, ',');
     if (labels.name || labels.tags || labels.notes) {
       if (request.directories.size() > 1)
         throw rondo::UsageError("--name, --tags and --notes are for one RUN_DIR");
-      if (labels.tags) std::erase(*labels.tags, "");
       rondo::check_run_directory(request.directories.front());
       rondo::change_run_labels(std::filesystem::path(request.directories.front()) / "run.json", labels);
     }

@@ -372,12 +372,20 @@ OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices) {
 }
 
 bool belongs_to_training(const std::string& flag) {
-  static const std::vector<std::string> others = {"run-dir",          "memory-checkpoint-every",
-                                                  "max-restarts",     "json",
-                                                  "resume-intact",    "progress",
-                                                  "sample",           "length",
-                                                  "temperature",      "top-k",
-                                                  "signals-to-handle", "run-name", "run-tags", "run-notes"};
+  static const std::vector<std::string> others = {"run-dir",
+                                                  "memory-checkpoint-every",
+                                                  "max-restarts",
+                                                  "json",
+                                                  "resume-intact",
+                                                  "progress",
+                                                  "sample",
+                                                  "length",
+                                                  "temperature",
+                                                  "top-k",
+                                                  "signals-to-handle",
+                                                  "run-name",
+                                                  "run-tags",
+                                                  "run-notes"};
   return std::find(others.begin(), others.end(), flag) == others.end();
 }
 

@@ -178,6 +178,7 @@ MetricsFile read_metrics(const std::filesystem::path& path) {
       if (auto row = parse_metrics_line(line)) result.rows.push_back(std::move(*row));
     } catch (const std::exception& e) {
       result.problems.push_back(str(path.filename().string(), ":", number, ": ", e.what()));
+      result.has_partial_line = rest.empty() && file.bytes().back() != std::byte{'\n'};
     }
   }
   return result;

@@ -40,6 +40,8 @@ class MetricsWriter {
 struct MetricsFile {
   std::vector<MetricsRow> rows;       // rows of the file, in order
   std::vector<std::string> problems;  // one for each invalid line: "metrics.jsonl:12: ..."
+  // Whether the last problem is a line without an end, which a running training may be writing.
+  bool has_partial_line = false;
 };
 
 // Parses a line; empty for a blank one. Throws DataError for an invalid line.

@@ -172,6 +172,41 @@ TEST(Report, SaysWhatIsMissing) {
   EXPECT_TRUE(has_note(read_run(only_config.path()), "The trace cannot be read"));
 }
 
+TEST(Report, NamesAndTagsRuns) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"a", "b", "c"}) {
+    std::filesystem::create_directory(directory / name);
+    write_run(directory / name, 1, 3);
+  }
+  EXPECT_EQ(report_document(read_run(directory / "a"))["title"], "a");
+  change_run_labels(directory / "a" / "run.json",
+                    {.name = "wide", .tags = std::vector<std::string>{"gpt"}, .notes = "text"});
+  const auto document = report_document(read_run(directory / "a"));
+  EXPECT_EQ(document["title"], "wide");
+  EXPECT_EQ(document["labels"].dump(), R"({"name":"wide","tags":["gpt"],"notes":"text"})");
+
+  change_run_labels(directory / "b" / "run.json", {.name = "wide"});
+  const std::vector<RunData> runs{read_run(directory / "a"), read_run(directory / "b"),
+                                  read_run(directory / "c")};
+  const auto compared = comparison_document(runs)["comparison"]["runs"];
+  EXPECT_EQ(compared[0]["name"], "wide (a)");
+  EXPECT_EQ(compared[1]["name"], "wide (b)");
+  EXPECT_EQ(compared[2]["name"], "c");
+  EXPECT_EQ(compared[0]["labels"]["tags"][0], "gpt");
+}
+
+TEST(Report, IgnoresTheLineThatARunningTrainingWrites) {
+  const TemporaryDirectory directory;
+  write_all(directory / "metrics.jsonl", "{\"step\":1,\"loss\":3}\n{\"step\":2,\"lo");
+  EXPECT_TRUE(has_note(read_run(directory.path()), "damaged line"));
+  const RunLock lock(directory.path());
+  const RunData run = read_run(directory.path());
+  EXPECT_FALSE(has_note(run, "damaged line"));
+  EXPECT_EQ(run.rows.size(), 1U);
+  write_all(directory / "metrics.jsonl", "{\"step\":1,\"lo\n{\"step\":2,\"loss\":3}\n");
+  EXPECT_TRUE(has_note(read_run(directory.path()), "damaged line"));
+}
+
 TEST(Report, RejectsWhatIsNoRunDirectory) {
   const TemporaryDirectory directory;
   write_all(directory / "file", "");

@@ -84,6 +84,47 @@ TEST(RunFile, NewTrainingClearsEarlierStarts) {
   EXPECT_EQ(read_run_starts(directory / "run.json").size(), 1U);
 }
 
+TEST(RunFile, LabelsAreChangedOneByOne) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "run.json";
+  change_run_labels(file, {.name = "wide", .tags = std::vector<std::string>{"gpt", "two words"}});
+  EXPECT_TRUE(read_run_starts(file).empty());
+  change_run_labels(file, {.notes = "first\nsecond"});
+  RunLabels labels = read_run_labels(file);
+  EXPECT_EQ(labels.name, "wide");
+  EXPECT_EQ(labels.tags, (std::vector<std::string>{"gpt", "two words"}));
+  EXPECT_EQ(labels.notes, "first\nsecond");
+  change_run_labels(file, {.name = "", .tags = std::vector<std::string>()});
+  labels = read_run_labels(file);
+  EXPECT_FALSE(labels.name);
+  EXPECT_FALSE(labels.tags);
+  EXPECT_EQ(labels.notes, "first\nsecond");
+}
+
+TEST(RunFile, ResumedRunsKeepTheirLabels) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "run.json";
+  add_run_start(file, start_at(0, "ddp"), {.name = "wide", .notes = "note"});
+  add_run_start(file, start_at(7, "ddp"), {.name = "wider"});
+  EXPECT_EQ(read_run_labels(file).name, "wider");
+  EXPECT_EQ(read_run_labels(file).notes, "note");
+  EXPECT_EQ(read_run_starts(file).size(), 2U);
+  add_run_start(file, start_at(0, "ddp"));
+  EXPECT_FALSE(read_run_labels(file).name) << "a new training has no labels of the one before";
+}
+
+TEST(RunFile, DamagedLabelsAreNamedAndKept) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "run.json";
+  for (const char* damaged :
+       {R"({"starts":[],"name":3})", R"({"starts":[],"tags":"a"})", R"({"starts":[],"tags":[1]})", "{"}) {
+    write_all(file, damaged);
+    EXPECT_THROW(read_run_labels(file), DataError) << damaged;
+    EXPECT_THROW(change_run_labels(file, {.name = "x"}), DataError) << damaged;
+    EXPECT_EQ(read_all(file), damaged);
+  }
+}
+
 TEST(RunFile, DamageIsNamedAndTrainingContinues) {
   const TemporaryDirectory directory;
   for (const char* damaged : {"{", "[]", R"({"starts":[{"program":3}]})", R"({"starts":7})"}) {

@@ -12,12 +12,15 @@
 #include "apps/bench/harness/processes.h"
 #include "rondo/base/arithmetic.h"
 #include "rondo/base/error.h"
+#include "rondo/base/progress.h"
 #include "rondo/base/text.h"
 #include "rondo/data/dataset.h"
 #include "rondo/data/loader.h"
 #include "rondo/data/training_sampler.h"
+#include "rondo/format/run_progress.h"
 #include "rondo/models/model.h"
 #include "rondo/parallel/registry.h"
+#include "rondo/train/callbacks/live_progress.h"
 #include "rondo/train/callbacks/metrics_log.h"
 #include "rondo/train/callbacks/progress_display.h"
 #include "rondo/train/log_targets/tensorboard/tensor_board.h"
@@ -200,16 +203,75 @@ Json measure_job(const TrainerJob& job, const Overhead& overhead) {
   return rows;
 }
 
+// Runs the callbacks of a training's progress many times at the end of a step, and times each of their
+// outputs.
+class ProgressCost final : public Callback {
+ public:
+  explicit ProgressCost(fs::path folder) : folder_(std::move(folder)) {}
+  std::string name() const override { return "progress_cost"; }
+
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override {
+    display_.on_train_begin(trainer, outline);
+    live_.emplace(folder_).on_train_begin(trainer, outline);
+  }
+  void on_step_end(Trainer& trainer, const StepRecord& record) override {
+    constexpr int kSteps = 1'000'000;
+    constexpr int kOutputs = 10'000;
+    const auto add = [this](const char* what, int times, const std::function<void()>& action) {
+      rows.push_back({{"progress", what}, {"ns", 1e9 * timed([&] {
+                                                   for (int i = 0; i < times; ++i) action();
+                                                 }) / times}});
+    };
+    add("a step", kSteps, [&] {
+      display_.on_step_end(trainer, record);
+      live_->on_step_end(trainer, record);
+    });
+    ProgressOptions options{.style = ProgressStyle::bar, .total_steps = kOutputs};
+    options.redraw_every = Duration::zero();
+    Progress bar(sink_.get(), options);
+    add("redraw of the bar", kOutputs, [&] { bar.update({.step = record.step, .loss = record.loss}); });
+    RunProgressFile file(folder_);
+    add("progress.json", kOutputs, [&] { file.write({.step = record.step, .loss = record.loss}); });
+  }
+  void on_train_end(Trainer& trainer, const FitResult& result) override {
+    display_.on_train_end(trainer, result);
+    live_->on_train_end(trainer, result);
+  }
+
+  Json rows = Json::array();
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  fs::path folder_;
+  std::unique_ptr<std::FILE, Close> sink_{std::fopen("/dev/null", "w")};
+  ProgressDisplay display_{{.stream = sink_.get(), .style = ProgressStyle::bar}};
+  std::optional<LiveProgress> live_;
+};
+
+Json measure_progress() {
+  const auto scratch = make_scratch();
+  const auto cost = std::make_shared<ProgressCost>(scratch.path());
+  TrainerJob job = mlp_job(1);
+  job.warm_up = 0;
+  train(job, {}, cost);
+  return cost->rows;
+}
+
 Json run_trainer_bench(const TrainerBenchFlags& flags, bool prints) {
   Json rows = measure_job(mlp_job(flags.mlp_steps),
                           {"us", [](double ours, double by_hand) { return ours - by_hand; }, 5, 15});
   const Json of_gpt =
       measure_job(gpt_job(flags.gpt, flags.gpt_steps),
                   {"%", [](double ours, double by_hand) { return 100 * (ours / by_hand - 1); }, 1, 1});
-  rows.insert(rows.end(), of_gpt.begin(), of_gpt.end());
+  const Json of_progress = measure_progress();
+  for (const Json& more : {of_gpt, of_progress}) rows.insert(rows.end(), more.begin(), more.end());
   if (prints) {
     print_table(rows, {{"model", -10, "model"}, {"system", -44, "system"}, {"us a step", 12, "step_us", 1}},
                 40);
+    print_table(of_progress, {{"progress", -20, "progress"}, {"ns", 10, "ns", 0}});
   }
   return rows;
 }
@@ -219,7 +281,8 @@ Json run_trainer_bench(const TrainerBenchFlags& flags, bool prints) {
 Command add_trainer(CLI::App& parent) {
   return add_benchmark<TrainerBenchFlags>(
       parent,
-      {"trainer", "A step of the Trainer, with and without callbacks, compared with a manual loop",
+      {"trainer",
+       "A step of the Trainer, with and without callbacks, compared with a manual loop; cost of progress",
        "Examples:\n  rondo bench-dev trainer"},
       [](CLI::App& app, TrainerBenchFlags& flags) {
         app.add_option("--mlp-steps", flags.mlp_steps,

@@ -3,8 +3,8 @@ const liveControls = () => [...document.querySelectorAll("#controls :is(input, s
 
 function controlName(control) {
   const text = (found) => (found ? found.textContent : "");
-  return [text(control.closest("figure") && control.closest("figure").querySelector("h3")), control.getAttribute("aria-label"), control.id,
-    text(control.closest("label")), text(control.querySelector("summary"))].join("|");
+  return [text(control.closest("figure") && control.closest("figure").querySelector("h3")),
+    control.id || control.getAttribute("aria-label") || text(control.closest("label")) || text(control.querySelector("summary"))].join("|");
 }
 
 const controlValue = (control) => {

@@ -5,8 +5,8 @@ const eventColors = {
 };
 const otherEventColors = ["rank-3", "rank-6", "rank-7"];
 
-// "h.3" of "transformer.h.3".
-const shortUnit = (unit) => unit.split(".").slice(-2).join(".");
+// "h.3" of "transformer.h.3"; of a bucket of several layers the first one.
+const shortUnit = (unit) => unit.split(" to ")[0].split(".").slice(-2).join(".");
 
 // The unit or the number of the bucket inside a bar that has room for it.
 const barLabels = {
@@ -45,7 +45,7 @@ function describeEvent(event) {
 }
 
 function timelineCard() {
-  card("Timeline of a step", "Computation and communication of each rank. Concurrent operations are stacked. Names are units of the model, numbers are buckets of gradients.",
+  card("Timeline of a step", "Computation and communication of each rank. Concurrent operations are stacked. Names are units of the model; a bucket of gradients has those of its first and last layer.",
     (body, controls) => {
       if (run.timelines.length === 0) {
         body.append(nothing("No trace was recorded."));

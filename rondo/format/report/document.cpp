@@ -119,7 +119,8 @@ void add_rate(const RunData& run, Json& summary) {
 }
 
 Json labels_json(const RunLabels& labels) {
-  Json json{{"name", nullptr}, {"tags", labels.tags.value_or(std::vector<std::string>())}, {"notes", nullptr}};
+  Json json{
+      {"name", nullptr}, {"tags", labels.tags.value_or(std::vector<std::string>())}, {"notes", nullptr}};
   if (labels.name) json["name"] = *labels.name;
   if (labels.notes) json["notes"] = *labels.notes;
   return json;

@@ -39,7 +39,8 @@ void read_rows(RunData& run) {
     run.notes.emplace_back("metrics.jsonl is missing, so there are no curves.");
     return;
   }
-  const MetricsFile file = read_metrics(path);
+  MetricsFile file = read_metrics(path);
+  if (run.is_running && file.has_partial_line) file.problems.pop_back();
   run.rows = without_repetitions(file.rows);
   std::set<int> ranks;
   for (const MetricsRow& row : run.rows) ranks.insert(row.rank);

@@ -213,9 +213,8 @@ void OtlpLog::on_exception(Trainer&, const std::exception& error) noexcept {
 }
 
 LogTarget OtlpTarget::make(const Options& options, const LoggedRun& run) {
-  OtlpLog::Options of_log{.endpoint = options.endpoint,
-                          .step_spans = options.step_spans,
-                          .run_name = run.name};
+  OtlpLog::Options of_log{
+      .endpoint = options.endpoint, .step_spans = options.step_spans, .run_name = run.name};
   if (!options.interval.empty()) of_log.interval = parse_duration(options.interval, "otlp-interval");
   const auto log = std::make_shared<OtlpLog>(std::move(of_log));
   return {.callback = log, .observer = log->observer()};
