@@ -73,7 +73,8 @@ mutate: build ## thousands of damaged inputs of every kind through every program
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/mutate/run.py
 
 equality: build ## training under every strategy and schedule, on 1 to 4 ranks, against one process
-	@RONDO_EQUALITY=all build/$(PRESET)/bin/train_test --gtest_filter='*Equality*'
+	@RONDO_EQUALITY=all build/$(PRESET)/bin/train_test --gtest_filter='*Equality*:OnMeshes/*:*/ShardedCheckpoints.*:*/Rebuild.*'
+	@RONDO_EQUALITY=all build/$(PRESET)/bin/parallel_test --gtest_filter='*ShardedCodec*'
 
 survive: build ## checkpoints, whole and in parts: kill -9 at 500 moments of saves each, 10,000 damaged ones each loaded
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/format_test --gtest_filter='CheckpointDirectory.SurvivesKillAtAnyMoment'

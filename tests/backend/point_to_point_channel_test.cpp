@@ -58,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(All, PointToPointChannelTest, ::testing::Values("gloo",
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(PointToPointChannelTest, EveryAlgorithmOperationAndWorldSize) {
-  for (int world = 1; world <= 17; ++world) {
+  // ExecutorTest runs every size up to 17 over the other channels.
+  for (const int world : {1, 2, 3, 4, 5, 8, 9, 13}) {
     run_ranks(GetParam(), world, [&](Channel& channel) {
       for (const Algorithm& algorithm : collective::algorithms()) {
         for (const OperationKind operation : algorithm.operations) {

@@ -222,6 +222,7 @@ TEST(BackgroundEnds, AtItsDeadlineNamingWhoIsMissing) {
   std::atomic<bool> through = false;
   tests::run_rank_threads(2, [&](int rank) {
     Engine engine(store, member(rank, 2), nullptr);
+    engine.wait(engine.start({}), kNoLimit);  // both ranks have started
     if (rank == 1) {
       while (!through) std::this_thread::yield();
       return;

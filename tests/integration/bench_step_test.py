@@ -30,7 +30,8 @@ def largest_difference(a, b):
 
 
 @pytest.mark.parametrize("backend, model, optimizer, rate", [
-    ("native", "gpt-tiny", "adamw", 1e-3), ("gloo", "mlp", "sgd", 0.05),
+    ("gloo", "mlp", "sgd", 0.05),
+    pytest.param("native", "gpt-tiny", "adamw", 1e-3, marks=pytest.mark.long),
     pytest.param("gloo", "gpt-tiny", "adamw", 1e-3, marks=pytest.mark.long),
     pytest.param("native", "mlp", "sgd", 0.05, marks=pytest.mark.long)])
 def test_losses_equal_pytorchs_over_100_steps(bench, backend, model, optimizer, rate):
@@ -134,7 +135,7 @@ QUICK = ["--rounds", 1, "--steps", 2, "--warm-up", 0, "--batch-size", 2, "--json
 def test_pytorchs_sharded_strategies_learn_the_same(bench):
     """ZeroRedundancyOptimizer and fully_shard as peers: same weights and batches, so the same losses as rondo's ddp."""
     rows = results(bench("step", "--model", "gpt-tiny", "--peer", "zero1", "fsdp2", "--losses", "--batch-size", 2,
-                         "--lr", 1e-3, "--max-grad-norm", 0.5, "--rounds", 1, "--steps", 20, "--warm-up", 0, "--json", "-"))
+                         "--lr", 1e-3, "--max-grad-norm", 0.5, "--rounds", 1, "--steps", 8, "--warm-up", 0, "--json", "-"))
     losses = {(row["system"], row["strategy"]): row["losses"] for row in rows if row.get("setting") == "fastest setting"}
     assert set(losses) == {("pytorch", "zero1"), ("pytorch", "fsdp2")}
     ours = next(row["losses"] for row in rows if row.get("strategy") == "ddp")

@@ -58,18 +58,18 @@ def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, 
     assert max(abs(a - b) for a, b in zip(ours["fp16_compress"], ours["power_sgd:rank=1,start=2"])) > 1e-3
 
 
-def test_hooks_go_with_every_algorithm(rondo):
-    short = [*STEP, "--strategy", "ddp", "--ranks", 3, "--losses"]
-
+@pytest.mark.parametrize("algorithms", [["ring", "double_binary_tree"], pytest.param(ALGORITHMS, marks=pytest.mark.long)],
+                         ids=["some", "all"])
+def test_hooks_go_with_every_algorithm(train, tmp_path, algorithms):
     def losses(algorithm, codec):
-        finished = rondo("bench", "step", *short, "--codec", codec, "--json", "-", timeout=120,
+        finished = train(codec, algorithm, "--strategy", "ddp", "--matmul", "libtorch", steps=10, ranks=3, backend="native",
                          env={"RONDO_ALGORITHM": algorithm, "RONDO_LOG_LEVEL": "info"})
         assert finished.returncode == 0, finished.stderr
         assert algorithm == "engine" or f"algorithm {algorithm} for all_reduce" in finished.stderr
-        return next(row["losses"] for row in json.loads(finished.stdout) if row.get("strategy") == "ddp")
+        return losses_of(tmp_path / algorithm)
 
     expected = losses("engine", "bf16_compress")
-    for algorithm in ALGORITHMS:
+    for algorithm in algorithms:
         # Three 8-bit numbers are added in another order.
         assert losses(algorithm, "bf16_compress") == pytest.approx(expected, rel=0.01), algorithm
 
@@ -94,12 +94,12 @@ def test_codec_speeds_have_their_keys(rondo):
 
 @pytest.fixture
 def train(rondo, tmp_path):
-    def run_train(codec, run_dir, *more, steps=40, ranks=2):
+    def run_train(codec, run_dir, *more, steps=40, ranks=2, backend="gloo", env=None):
         text = tmp_path / "text.txt"
         text.write_text("the quick brown fox jumps over the lazy dog. " * 500)
         return rondo("train", "--data", text, "--run-dir", tmp_path / run_dir, "--model", "gpt-tiny", "--layers", 1, "--heads", 2,
-                     "--width", 32, "--seq-len", 32, "--steps", steps, "--lr", 0.01, "--nproc-per-node", ranks, "--backend", "gloo",
-                     "--codec", codec, *more, timeout=120)
+                     "--width", 32, "--seq-len", 32, "--steps", steps, "--lr", 0.01, "--nproc-per-node", ranks, "--backend", backend,
+                     "--codec", codec, *more, timeout=120, env=env)
 
     return run_train
 

@@ -23,6 +23,8 @@ def handle_ignored_signals():
 
 
 handle_ignored_signals()
+# OpenMP threads sleep while they wait. Tests share the processors, where spinning takes many times the work's own time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.fixture(scope="session")

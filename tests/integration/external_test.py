@@ -16,6 +16,7 @@ pytestmark = pytest.mark.xdist_group("external")  # tests share folders in build
 
 # Includes tests that compile all of rondo again (make nightly STEPS=external).
 WHOLE = os.environ.get("RONDO_EXTERNAL") == "all"
+UNOPTIMISED = "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
 
 
 @pytest.fixture(scope="module")
@@ -76,28 +77,32 @@ def check_extend(folder, rondo):
 
 
 def test_find_package_after_install(repository, rondo_bin, installed, libtorch):
-    definitions = [f"-DCMAKE_PREFIX_PATH={installed}"] + ([f"-DLIBTORCH={libtorch}"] if libtorch else [])
+    # The result does not depend on the optimiser, which takes most of the time.
+    definitions = [f"-DCMAKE_PREFIX_PATH={installed}", UNOPTIMISED, *launcher(rondo_bin)] + ([f"-DLIBTORCH={libtorch}"] if libtorch else [])
     folder = configure_and_build(repository, rondo_bin, "installed", *definitions)
     check_who(folder)
     check_train(folder, installed / "bin" / "rondo")
     check_extend(folder, installed / "bin" / "rondo")
 
 
-def test_installed_examples_build(rondo_bin, installed, libtorch):
-    """As examples/README.md says, for a single example, since each takes the compile time of libtorch's headers."""
+@pytest.mark.parametrize("builds", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_installed_examples_build(rondo_bin, installed, libtorch, builds):
+    """As examples/README.md says. The nightly run also compiles one, which takes the compile time of libtorch's
+    headers; the same program is part of the build under test."""
     folder = rondo_bin.parent.parent / "external-examples"
-    must("cmake", "-S", installed / "share" / "rondo" / "examples", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-         "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG", f"-DCMAKE_PREFIX_PATH={installed}", *([f"-DLIBTORCH={libtorch}"] if libtorch else []),
-         *launcher(rondo_bin))
+    must("cmake", "-Urondo_DIR", "-S", installed / "share" / "rondo" / "examples", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+         UNOPTIMISED, f"-DCMAKE_PREFIX_PATH={installed}", *([f"-DLIBTORCH={libtorch}"] if libtorch else []), *launcher(rondo_bin))
+    if not builds:
+        assert "\nminimal: " in must("ninja", "-C", folder, "-t", "targets", "all")
+        return
     must("cmake", "--build", folder, "--target", "minimal", timeout=1200)
     assert must(installed / "bin" / "rondo", "run", "-n", "2", folder / "minimal", env=without_launcher())
 
 
 def test_add_subdirectory(repository, rondo_bin, libtorch):
     """Configures everything. Only the nightly run compiles the sources that use libtorch again, which takes minutes."""
-    # The result does not depend on the optimiser, which takes most of the time.
     folder = configure_and_build(repository, rondo_bin, "subdirectory", f"-DRONDO_SOURCE={repository}",
-                                 f"-DLIBTORCH={libtorch}", "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG", *launcher(rondo_bin),
+                                 f"-DLIBTORCH={libtorch}", UNOPTIMISED, *launcher(rondo_bin),
                                  targets=["all"] if WHOLE else ["who"])
     check_who(folder)
     if WHOLE:

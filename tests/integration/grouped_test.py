@@ -75,7 +75,7 @@ def test_a_resumed_run_goes_on(rondo, flags, tmp_path):
 
 
 def test_killed_rank_ends_only_its_group(rondo, flags, tmp_path):
-    steps = 3000  # enough that the kill precedes the last one
+    steps = 600  # enough that the kill precedes the last one
     process = rondo.start("train", *flags, *grouped(4, 2), "--steps", steps)
     victim = wait_until(lambda: tasks(process.pid).get(("worker", 3)), "the rank has started")
     metrics = tmp_path / "run" / "metrics.worker-1.jsonl"

@@ -105,7 +105,7 @@ def test_wrong_usage(run, rondo_bin, text, flags, expected):
 DEEP = ["--layers", 10, "--width", 128, "--heads", 2, "--seq-len", 32, "--batch-size", 2, "--eval-batch-size", 2]
 
 
-@pytest.mark.parametrize("backend", ["gloo", "native"])
+@pytest.mark.parametrize("backend", ["native", pytest.param("gloo", marks=pytest.mark.long)])
 def test_validation_and_checkpoints_fit_where_training_does(run, rondo_bin, text, tmp_path, backend):
     """Shards are gathered unit by unit to validate, and tensor by tensor to save."""
     job = [*DEEP, "--strategy", "zero3", "--nproc-per-node", 2, "--backend", backend, "--prefetch", 0]

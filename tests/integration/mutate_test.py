@@ -22,8 +22,8 @@ TORCH_FREE, ON_LIBTORCH = 150, 32
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, request):
-    binaries = pathlib.Path(request.getfixturevalue("rondo_bin")).resolve()
+def made(tmp_path_factory, rondo_bin):
+    binaries = rondo_bin.resolve()
     root = tmp_path_factory.mktemp("mutate") / "corpus"
     return root, binaries, corpus.make(root, binaries)
 
@@ -86,9 +86,10 @@ def test_every_program_and_every_reader_has_a_case(made, repository):
 
 
 @pytest.mark.parametrize("attack", crafted.all_attacks())
-def test_attack(made, tmp_path, attack):
+def test_attack(made, tmp_path, matmul_measurements, attack):
     root, binaries, _ = made
-    assert crafted.all_attacks()[attack](crafted.Workplace(binaries, root, tmp_path, mutate.environment(tmp_path))) == []
+    environment = mutate.environment(tmp_path) | {"RONDO_MATMUL_MEASUREMENTS": str(matmul_measurements)}
+    assert crafted.all_attacks()[attack](crafted.Workplace(binaries, root, tmp_path, environment, whole=False)) == []
 
 
 def test_every_program_is_tried_on_a_full_disk(rondo_bin):

@@ -12,7 +12,7 @@ SERVED = ["--strategy", "parameter_server", "--model", "mlp", "--data-kind", "cs
           "--optimizer", "sgd", "--lr", 0.1, "--seed", 3, "--progress", "off", "--trace-steps", 0]
 
 # For trainings in which a process is killed: they last seconds, and the kill comes in between.
-STEPS = 10_000
+STEPS = 3_000
 LONG = ["--steps", STEPS, "--eval-every", 0, "--checkpoint-every", STEPS // 10]
 
 

@@ -37,6 +37,7 @@ def test_everything_under_torchrun(hosts, plugin_environment, tmp_path):
         assert "frame #" not in err, err
 
 
+@pytest.mark.long  # the job is that of test_rondo_run_on_every_host
 def test_the_c10d_rendezvous_of_torchrun(hosts, plugin_environment, tmp_path):
     def c10d(number):
         return ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:29642", "--rdzv-conf",

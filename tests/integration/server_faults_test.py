@@ -79,11 +79,11 @@ def test_repeatedly_killed_server_loses_nothing(rondo, table, tmp_path):  # noqa
     # It continues until it is told to end, so that no kill is too late.
     process = rondo.start(*command, "--steps", 10_000_000, "--run-dir", run)
     for kill in range(SERVER_KILLS):
-        wait_until(lambda: last_step(run, 0) > 300 * kill + 100, "steps are done")
+        wait_until(lambda: last_step(run, 0) > 100 * kill + 50, "steps are done")
         server = wait_until(lambda: tasks(process.pid).get(("ps", 0)), "there is a server")
         os.kill(server, signal.SIGKILL)
         wait_until(lambda: not alive(server), "it is gone")
-    wait_until(lambda: last_step(run, 0) > 600 * (SERVER_KILLS + 1), "steps are done after the last kill", 300)
+    wait_until(lambda: last_step(run, 0) > 200 * (SERVER_KILLS + 1), "steps are done after the last kill", 300)
     process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 3, errors

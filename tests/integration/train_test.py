@@ -220,14 +220,20 @@ def test_every_name_that_help_lists_trains(rondo, tmp_path, table, text):
     assert "adamw" in names["optimizer"] and "ddp" in names["strategy"]
     plan = tmp_path / "plan.json"
     plan.write_text('{"units": [{"name": "root", "strategy": "zero1"}]}')
-    for flag, values in names.items():
-        for value in values:
-            more = {"planned": ["--plan", plan], "grouped": ["--nproc-per-node", 2],
-                    "tensor": ["--set", "tensor-rules=layers.0=column,layers.1=row"]}.get(value, [])
-            result = rondo("train", "--data", table, "--model", "mlp", "--steps", 2, "--epochs", 1, f"--{flag}", value,
-                           *more, "--run-dir", tmp_path / f"{flag}-{value}", timeout=120)
-            assert result.returncode == 0, (flag, value, result.stderr)
-    assert any("validation_accuracy" in row for row in rows(tmp_path / "optimizer-sgd"))
+    # Optimizers and schedules in pairs, each of the shorter list several times.
+    optimizers, schedules = names.pop("optimizer"), names.pop("lr-schedule")
+    count = max(len(optimizers), len(schedules))
+    trainings = [{"optimizer": optimizers[i % len(optimizers)], "lr-schedule": schedules[i % len(schedules)]} for i in range(count)]
+    trainings += [{flag: value} for flag, values in names.items() for value in values]
+    for number, chosen in enumerate(trainings):
+        flags = [word for flag, value in chosen.items() for word in (f"--{flag}", value)]
+        more = {"planned": ["--plan", plan], "grouped": ["--nproc-per-node", 2],
+                "tensor": ["--set", "tensor-rules=layers.0=column,layers.1=row"]}.get(flags[1], [])
+        result = rondo("train", "--data", table, "--model", "mlp", "--steps", 2, "--epochs", 1, *flags, *more,
+                       "--run-dir", tmp_path / f"run-{number}", timeout=120)
+        assert result.returncode == 0, (flags, result.stderr)
+        if chosen.get("optimizer") == "sgd":
+            assert any("validation_accuracy" in row for row in rows(tmp_path / f"run-{number}"))
 
 
 def test_runs_under_a_launcher(rondo, tmp_path, text):

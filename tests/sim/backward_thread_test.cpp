@@ -53,7 +53,7 @@ TEST(SimBackwardThread, TheBalanceOfExpertsCountsAsInForward) {
     expect_as_on_cpu(
         context,
         {.name = "balance", .strategy = "one_device", .experts = 4, .checkpointed = "all", .accumulate = 4},
-        device(0));
+        {device(0)});
   };
   EXPECT_EQ(run_ranks(1, body), 0);
 }

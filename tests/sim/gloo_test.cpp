@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const ::testing::TestParamInfo<Way>& info) { return info.param.name; });
 
 TEST_P(OverGloo, TrainsAsOnTheCpu) {
-  const auto body = [](Context& context) { expect_as_on_cpu(context, GetParam(), device(context.rank())); };
+  const auto body = [](Context& context) { expect_as_on_cpu(context, GetParam(), {device(context.rank())}); };
   EXPECT_EQ(run_ranks(2, body, "gloo"), 0);
 }
 

@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(OnSim, EachPrecision, ::testing::ValuesIn(precisions())
 
 TEST_P(EachPrecision, GivesTheLossesOfTheCpu) {
   EXPECT_EQ(
-      run_ranks(2, [](Context& context) { expect_as_on_cpu(context, GetParam(), device(context.rank())); }),
+      run_ranks(2, [](Context& context) { expect_as_on_cpu(context, GetParam(), {device(context.rank())}); }),
       0);
 }
 

@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(OnSim, OverNccl, ::testing::ValuesIn(ways()),
                          [](const ::testing::TestParamInfo<Way>& info) { return info.param.name; });
 
 TEST_P(OverNccl, TrainsAsOnTheCpu) {
-  const auto body = [](Context& context) { expect_as_on_cpu(context, GetParam(), device(context.rank())); };
+  const auto body = [](Context& context) { expect_as_on_cpu(context, GetParam(), {device(context.rank())}); };
   EXPECT_EQ(run_ranks(2, body, "nccl"), 0);
 }
 
@@ -61,7 +61,7 @@ TEST(SimNccl, PipelinesAndRingsTrainAsOnTheCpu) {
       {.name = "context_of_four", .dimension = "context"},
   };
   for (const Way& way : ways) {
-    const auto body = [&](Context& context) { expect_as_on_cpu(context, way, device(context.rank())); };
+    const auto body = [&](Context& context) { expect_as_on_cpu(context, way, {device(context.rank())}); };
     EXPECT_EQ(run_ranks(way.name == "context_of_four" ? 4 : 3, body, "nccl"), 0) << way.name;
   }
 }
@@ -72,7 +72,7 @@ void expect_as_without_nccl(Context& context, const Way& way, const OptionValues
   Way plain = way;
   plain.options = on_cpu;
   const Figures wanted = train(context, plain, c10::kCPU);
-  expect_near(context, train(context, way, device(context.rank())), wanted, way);
+  expect_near(context, train(context, way, {device(context.rank())}), wanted, way);
 }
 
 TEST(SimNccl, ReplicasOfAProcessAddUpTheirGradients) {

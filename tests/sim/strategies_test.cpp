@@ -51,14 +51,12 @@ class EachStrategy : public ::testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(OnSim, EachStrategy, ::testing::ValuesIn(ways()),
                          [](const ::testing::TestParamInfo<Way>& info) { return info.param.name; });
 
-TEST_P(EachStrategy, WithAllRanksOnOneDevice) {
-  EXPECT_EQ(run_ranks(2, [](Context& context) { expect_as_on_cpu(context, GetParam(), device(0)); }), 0);
-}
-
-TEST_P(EachStrategy, WithADeviceARank) {
-  EXPECT_EQ(
-      run_ranks(2, [](Context& context) { expect_as_on_cpu(context, GetParam(), device(context.rank())); }),
-      0);
+TEST_P(EachStrategy, OnOneDeviceAndOnADeviceARank) {
+  EXPECT_EQ(run_ranks(2,
+                      [](Context& context) {
+                        expect_as_on_cpu(context, GetParam(), {device(0), device(context.rank())});
+                      }),
+            0);
 }
 
 std::vector<Way> ways_alone() {

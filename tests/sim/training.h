@@ -129,9 +129,11 @@ inline void expect_near(const Context& context, const Figures& found, const Figu
   fflush(stdout);  // a rank exits without flushing
 }
 
-inline void expect_as_on_cpu(const Context& context, const Way& way, c10::Device device) {
+// Compares a training on each of these devices of the rank with one on the CPU.
+inline void expect_as_on_cpu(const Context& context, const Way& way,
+                             std::initializer_list<c10::Device> devices) {
   const Figures wanted = train(context, way, c10::kCPU);
-  expect_near(context, train(context, way, device), wanted, way);
+  for (const c10::Device device : devices) expect_near(context, train(context, way, device), wanted, way);
 }
 
 }  // namespace rondo::sim

@@ -7,6 +7,7 @@
 #include "rondo/memory/tracker.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/trainer.h"
+#include "tests/all_combinations.h"
 #include "tests/backend/ranks.h"
 #include "tests/parallel/strategy_told.h"
 #include "tests/temporary_directory.h"
@@ -66,12 +67,17 @@ struct Way {
 
 class ShardedCheckpoints : public ::testing::TestWithParam<Way> {};
 
-INSTANTIATE_TEST_SUITE_P(Ways, ShardedCheckpoints,
-                         ::testing::Values(Way{"zero1"}, Way{"zero3"}, Way{"zero1", true}, Way{"zero2", true},
-                                           Way{"zero3", true}, Way{"zero3_keep", true}, Way{"random", true}),
-                         [](const auto& info) {
-                           return info.param.strategy + (info.param.on_hosts ? "_hosts" : "");
-                         });
+// Returns the ways of which others differ in details of sharding, or all (`make equality`).
+std::vector<Way> ways() {
+  std::vector<Way> all{{"zero1"}, {"zero3"}, {"zero3", true}, {"random", true}};
+  if (!tests::all_combinations()) return all;
+  for (const char* const strategy : {"zero1", "zero2", "zero3_keep"}) all.push_back({strategy, true});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ShardedCheckpoints, ::testing::ValuesIn(ways()), [](const auto& info) {
+  return info.param.strategy + (info.param.on_hosts ? "_hosts" : "");
+});
 
 // Runs three ranks, whose shares of batches differ.
 void on_ranks(const Way& way, const std::function<void(Context&)>& body) {

@@ -4,11 +4,14 @@ by python_plugin_matrix_test.py as
 
     matrix.py RENDEZVOUS RANK RANKS
 
+With RONDO_MATRIX_SHARE=N it takes every Nth of the cases, such that each operation meets types and sizes of each kind.
 Each rank prints one JSON object: the number of compared cases, and each (operation, type) that Gloo rejects and rondo
 does not.
 """
 
+import itertools
 import json
+import os
 import pathlib
 import sys
 from datetime import timedelta
@@ -31,6 +34,7 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8
          torch.bool, torch.complex64, torch.complex128]
 SIZES = [17, 9_000]  # the second needs several chunks
 ROOT = 1
+SHARE = int(os.environ.get("RONDO_MATRIX_SHARE", 1))
 SHORT = timedelta(milliseconds=20)  # for calls that cannot complete
 after, before = (rank + 1) % size, (rank - 1) % size
 checked = 0
@@ -392,19 +396,21 @@ def wrong_calls():
             raise AssertionError(f"accepted: {words}")
 
 
-for operation in OPERATIONS:
-    for element in TYPES:
-        if not takes(operation, element):
-            continue
-        for number in SIZES:
-            expected = right_results(operation, number, element, 1)
-            # Messages of several hosts are Gloo's, which have no futures.
-            for mode in [kept, dropped, two_groups] if ACROSS_HOSTS and operation in MESSAGES else [kept, dropped, future, two_groups]:
-                mode(operation, number, element, expected)
-for operation in OPERATIONS:
-    for element in TYPES:
-        if takes(operation, element):
-            timeout(operation, element)
+def cases(*more):
+    """Returns the share of operations x types x `more`: consecutive types of an operation, and the same type of
+    consecutive operations, are in different shares."""
+    axes = [list(enumerate(axis)) for axis in (OPERATIONS, TYPES, *more)]
+    chosen = [[value for _, value in case] for case in itertools.product(*axes) if sum(place for place, _ in case) % SHARE == 0]
+    return [case for case in chosen if takes(*case[:2])]
+
+
+for operation, element, number in cases(SIZES):
+    expected = right_results(operation, number, element, 1)
+    # Messages of several hosts are Gloo's, which have no futures.
+    for mode in [kept, dropped, two_groups] if ACROSS_HOSTS and operation in MESSAGES else [kept, dropped, future, two_groups]:
+        mode(operation, number, element, expected)
+for operation, element in cases():
+    timeout(operation, element)
 monitored_barrier()
 wrong_calls()
 dist.barrier()
