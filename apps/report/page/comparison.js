@@ -78,7 +78,7 @@ function runsTable(comparison, columns, change) {
   const rows = new Map(comparison.runs.map((each) => {
     const box = element("input", { type: "checkbox", checked: each.shown });
     const row = element("tr", {}, element("td", { class: "name" }, element("label", {}, box, lineSample(each.line), each.name)),
-      ...columns.map((column) => element("td", column.isText ? { class: "text" } : {}, column.show(each))));
+      ...columns.map((column) => element("td", {}, column.isText ? element("span", {}, column.show(each)) : column.show(each))));
     row.querySelector("svg").style.color = `var(--${each.line.color})`;
     box.addEventListener("change", () => {
       each.shown = box.checked;
