@@ -62,8 +62,8 @@ void require_units_fit(const std::vector<ModelUnit>& units) {
                          " of parameters, which are whole while it computes, and the limit of this rank's "
                          "memory is ",
                          to_string(*limit),
-                         ". Make smaller units of its layers (rondo/nn/unit.h, rondo/nn/wrap.h), or raise "
-                         "the tracker's limit (--memory-limit)"));
+                         ". Declare its layers as smaller rondo::Unit (rondo/nn.h), or raise the tracker's "
+                         "limit (--memory-limit)"));
   }
 }
 
@@ -193,7 +193,8 @@ void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMak
     log::warning("the model has no rondo::Unit, so it is one unit: all ",
                  to_string(Bytes{model_units.front().parameter_bytes()}),
                  " of its parameters are gathered and reduced at once, and neither memory nor communication "
-                 "is spread over the step. Make its layers units (rondo/nn/unit.h, rondo/nn/wrap.h)");
+                 "is spread over the step. Declare its layers as rondo::Unit, or call rondo::wrap_units() "
+                 "(rondo/nn.h)");
   }
   if (options.reshard_ranks == 1)
     std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
