@@ -80,6 +80,25 @@ std::string unknown_flag(const CLI::App& app, const std::vector<std::string>& ar
   return {};
 }
 
+// Returns the message of an error of CLI11: names a word that is no command and a flag that does not exist.
+std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error,
+                                 const std::vector<std::string>& arguments) {
+  const CLI::App& inner = innermost(app);
+  if (const std::string flag = unknown_flag(inner, arguments); !flag.empty())
+    return describe_unknown_flag(inner, flag);
+  const std::string text = parse_error_text(error);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) return text;
+  if (const std::vector<std::string> rest = inner.remaining(); !rest.empty()) {
+    if (rest.front().starts_with("-") && rest.front() != "-") return str("unknown flag ", rest.front());
+    std::vector<std::string> names;
+    for (const CLI::App* command : inner.get_subcommands({}))
+      if (!command->get_group().empty()) names.push_back(command->get_name());
+    if (!names.empty())
+      return str("'", rest.front(), "' is not a command of ", app.get_name(), "; there are ", join(names, ", "));
+  }
+  return text;
+}
+
 constexpr std::size_t kLongestMessage = 8192;
 constexpr std::size_t kLongestText = 4096;
 
@@ -109,8 +128,7 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
     return static_cast<int>(ExitCode::usage);
   } catch (const CLI::ParseError& e) {
-    const std::string flag = unknown_flag(innermost(app), {arguments.rbegin(), arguments.rend()});
-    report(app, flag.empty() ? e.what() : describe_unknown_flag(innermost(app), flag), ExitCode::usage);
+    report(app, describe_parse_error(app, e, {arguments.rbegin(), arguments.rend()}), ExitCode::usage);
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
     return static_cast<int>(ExitCode::usage);
   } catch (const JobError& e) {
@@ -159,6 +177,13 @@ std::string describe_unknown_flag(const CLI::App& app, const std::string& given)
   const bool is_hidden = meant != nullptr && meant->get_group().empty();
   return str("unknown flag ", flag, "; did you mean ",
              is_hidden ? str("--set ", hint.name, "=VALUE") : hint.text, "?");
+}
+
+std::string parse_error_text(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const std::size_t place = text.find(": 1 required ");
+  return place != std::string::npos && text.ends_with(" missing") ? text.substr(0, place) + " needs a value"
+                                                                  : text;
 }
 
 std::string program_identity() {

@@ -37,6 +37,9 @@ std::string shown(std::string_view text);
 // failure.
 int end_with_streams(const std::string& program, int code);
 
+// Returns the text of an error of CLI11; "--lr needs a value" for a flag at the end of the line.
+std::string parse_error_text(const CLI::ParseError& error);
+
 // Returns "unknown flag --modle; did you mean --model?", from the flags that `app` has.
 std::string describe_unknown_flag(const CLI::App& app, const std::string& given);
 

@@ -166,7 +166,7 @@ namespace fs = std::filesystem;
 struct ExportFlags {
   rondo::RunArguments run;
   std::string output;
-  std::string format = "torchscript";
+  std::string format;  // empty: by the name of the output
   bool overwrite = false;
   std::string json;
 };
@@ -228,7 +228,9 @@ void check_output(const ExportFlags& flags) {
   throw rondo::UsageError(rondo::str("-o ", flags.output, " exists; give --overwrite to replace it"));
 }
 
-int export_run(const ExportFlags& flags) {
+int export_run(ExportFlags flags) {
+  if (flags.format.empty())
+    flags.format = fs::path(flags.output).extension() == ".safetensors" ? "safetensors" : "torchscript";
   check_output(flags);
   rondo::StageProgress stage;
   stage.begin("reading the checkpoint");
@@ -284,9 +286,9 @@ int main(int argc, char** argv) {
   app.add_option("-o,--output", flags.output, "File, or for huggingface the folder, to write")->required();
   app.add_option(
          "--format", flags.format,
-         "torchscript: runs without rondo; safetensors: weights; huggingface: a folder, of gpt and bert")
-      ->check(CLI::IsMember({"huggingface", "safetensors", "torchscript"}))
-      ->capture_default_str();
+         "torchscript: runs without rondo; safetensors: weights; huggingface: a folder, of gpt and bert. "
+         "Default: safetensors for a FILE.safetensors, else torchscript")
+      ->check(CLI::IsMember({"huggingface", "safetensors", "torchscript"}));
   app.add_flag("--overwrite", flags.overwrite, "Replace a file that exists");
   app.add_option("--json", flags.json,
                  "Write a description of the result as JSON to FILE, or '-' for standard output");

@@ -23,7 +23,7 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> argum
   } catch (const CLI::Success& asked) {
     return app.exit(asked);  // help, version
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
+    throw UsageError(rondo::parse_error_text(error));
   }
   return std::nullopt;
 }

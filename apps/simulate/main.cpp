@@ -198,19 +198,24 @@ struct Flags {
 void add_flags(CLI::App& app, Flags& f) {
   add_planning_flags(app, f.inputs);
   const std::string plan = "Plan";
-  app.add_option("--plan", f.plan, "a plan file of 'rondo plan --plan-out', for the same profile and flags")
-      ->type_name("FILE")
-      ->check(rondo::existing_path())
-      ->group(plan);
+  CLI::Option* const file =
+      app.add_option("--plan", f.plan, "a plan file of 'rondo plan --plan-out', for the same profile and flags")
+          ->type_name("FILE")
+          ->check(rondo::existing_path())
+          ->group(plan);
   app.add_option("--strategy", f.strategy,
                  "strategy of all units, instead of a plan: ddp, zero1, zero2, zero3 (default), zero3_keep, "
                  "pipeline, parameter_server")
       ->type_name("NAME")
+      ->excludes(file)
       ->group(plan);
-  app.add_flag("--activation-checkpointing", f.checkpoint, "use activation checkpointing")->group(plan);
+  app.add_flag("--activation-checkpointing", f.checkpoint, "use activation checkpointing")
+      ->excludes(file)
+      ->group(plan);
   app.add_option("--prefetch", f.prefetch, "slots that a gather starts ahead of its use; default 1")
       ->type_name("N")
       ->check(rondo::positive_number())
+      ->excludes(file)
       ->group(plan);
   app.add_option("--memory-limit", f.memory_limit,
                  "memory limit of a rank; computation waits instead of exceeding it")

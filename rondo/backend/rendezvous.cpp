@@ -196,6 +196,9 @@ constexpr auto kConnectTime = std::chrono::seconds(2);
 // listens.
 constexpr Duration kConnectPart = std::chrono::seconds(5);
 
+// Time between two reminders that whatever listens at rank 0's address does not answer.
+constexpr Duration kReminderOfSilence = std::chrono::seconds(10);
+
 // Returns the store of this host's launcher in a job of several hosts; null otherwise.
 c10::intrusive_ptr<c10d::Store> launcher_store_of_several_hosts(const env::Identity& identity) {
   if (!identity.local_world_size || *identity.local_world_size == identity.world_size) return {};
@@ -260,6 +263,15 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
   };
   const std::string keeper = str(agent_listens() ? "the launcher's agent" : "rank 0", " at ", host, ":", port,
                                  ", which keeps the job's store,");
+  const std::string silent =
+      "it accepts connections, but does not answer as the store of a job; is its process stopped, or does "
+      "another program use the port?";
+  TimePoint reminder = Clock::now() + kReminderOfSilence;
+  const auto remind = [&] {
+    if (listens || Clock::now() < reminder) return;
+    log::warning("still waiting for rank 0 at ", host, ":", port, ": ", silent);
+    reminder = Clock::now() + kReminderOfSilence;
+  };
   const auto made = std::make_shared<c10::intrusive_ptr<c10d::Store>>();
   const Deadline deadline = Deadline::after(timeout);
   while (!*made) {
@@ -273,11 +285,16 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
     }
     try {
       run_bounded([=] { *made = c10::make_intrusive<c10d::TCPStore>(connect_to, options); },
-                  deadline.remaining() + kConnectTime, keeper);
+                  deadline.remaining() + kConnectTime, keeper, remind);
     } catch (const TimeoutError&) {
-      throw;
+      throw TimeoutError(failed(str("within ", to_string(timeout), " ", silent)), {0});
     } catch (const PeerLostError& e) {
-      if (listens || deadline.passed()) throw Error(failed(e.what()));
+      if (listens) {
+        const std::string reason = launch::why_port_is_taken(port);
+        throw Error(failed(reason.empty() ? e.what() : reason));
+      }
+      if (deadline.passed()) throw TimeoutError(failed(str("within ", to_string(timeout), " ", silent)), {0});
+      remind();
     } catch (const std::exception& e) {
       throw Error(failed(e.what()));
     }

@@ -343,13 +343,18 @@ std::string port_owner(int port) {
              listener->address);
 }
 
+std::string why_port_is_taken(int port) {
+  const int error = try_listen(port, nullptr);
+  if (error == 0) return {};
+  const std::string owner = port_owner(port);
+  return str(errno_text(error), owner.empty() ? "" : str(" by ", owner));
+}
+
 void require_free_port(const std::string& address, int port) {
   if (!is_of_this_host(address)) return;
-  const int error = try_listen(port, nullptr);
-  if (error == 0) return;
-  const std::string owner = port_owner(port);
-  throw UsageError(str("the master address ", address, ":", port, " cannot be used: ", errno_text(error),
-                       owner.empty() ? "" : str(" by ", owner),
+  const std::string reason = why_port_is_taken(port);
+  if (reason.empty()) return;
+  throw UsageError(str("the master address ", address, ":", port, " cannot be used: ", reason,
                        "; choose another --master-port, or leave it out to get a free one"));
 }
 

@@ -56,6 +56,10 @@ int find_free_port();
 // program of its owner. Does nothing if `address` is not of this host.
 void require_free_port(const std::string& address, int port);
 
+// Returns why `port` cannot be bound on all addresses of this host: "Address already in use by pid 123
+// (python3), which listens on 127.0.0.1:29500". Empty if it can be bound.
+std::string why_port_is_taken(int port);
+
 // Returns the process that listens on the port: "pid 123 (python3), which listens on 127.0.0.1:29500". Empty
 // if it is not visible.
 std::string port_owner(int port);

@@ -42,7 +42,7 @@ void check_stamp(const std::string& path) {
   if (found.empty()) {
     throw UsageError(
         str("--model ", path,
-            " is no model module: it lacks the stamp of rondo/models/model_module.h; build it "
+            " is no model module: it lacks the stamp of rondo/extend/model.h; build it "
             "with rondo_model(NAME SOURCES...) of CMake's find_package(rondo), from a source that "
             "includes that header"));
   }

@@ -140,6 +140,9 @@ void FitLoop::check_options() const {
   not_negative("initial epoch", options_.initial_epoch);
   not_negative("initial step", options_.initial_step);
   not_negative("validation batches", options_.validation_batches);
+  not_negative("steps between validations", options_.validate_every);
+  if (!(options_.clip_norm >= 0))
+    throw UsageError(str("clip norm ", options_.clip_norm, " must be zero or more; zero is no clipping"));
   if (options_.schedule && options_.named_schedule)
     throw UsageError("FitOptions has a schedule and a named_schedule; give one of them");
   if (options_.named_schedule) make_schedule(*options_.named_schedule);

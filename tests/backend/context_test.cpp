@@ -1,13 +1,20 @@
 #include "rondo/backend/context.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <future>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/rendezvous.h"
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/launch/descriptor.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"
 
@@ -46,6 +53,55 @@ TEST(Context, InitMayBeCalledAgainAfterItFailed) {
   options.timeout = std::chrono::milliseconds(200);
   expect_facts(message_of<TimeoutError>([&] { init(options); }), {"1"});
   EXPECT_EQ(message_of<TimeoutError>([&] { init(options); }).find("twice"), std::string::npos);
+}
+
+// A program that is no rank of the job: it listens on 127.0.0.1 and never answers.
+class SilentServer {
+ public:
+  SilentServer() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (bind(socket_.number(), any, size) != 0 || listen(socket_.number(), 8) != 0 ||
+        getsockname(socket_.number(), any, &size) != 0) {
+      throw Error("the test's server cannot listen");
+    }
+    port_ = ntohs(address.sin_port);
+  }
+  InitOptions options(int rank) const {
+    return {.backend = "native",
+            .init_method = str("apart:tcp://127.0.0.1:", port_),
+            .rank = rank,
+            .world_size = 2,
+            .timeout = std::chrono::milliseconds(100)};
+  }
+
+ private:
+  launch::Descriptor socket_;
+  int port_ = 0;
+};
+
+TEST(Context, Rank0NamesTheProcessThatHasItsPort) {
+  const SilentServer other;
+  const std::string own = str("Address already in use by pid ", getpid());
+  expect_facts(message_of<Error>([&] { init(other.options(0)); }), {"rank 0 cannot listen", own.c_str()});
+}
+
+TEST(Context, AnotherProgramAtRank0sAddressIsNamed) {
+  const SilentServer other;
+  expect_facts(message_of<TimeoutError>([&] { init(other.options(1)); }),
+               {"rank 1 cannot reach rank 0", "100 ms", "does not answer", "another program"});
+}
+
+TEST(Context, BoundedCallReportsWhileItWaits) {
+  int seconds = 0;
+  std::promise<void> end;
+  run_bounded([&] { end.get_future().wait(); }, std::chrono::minutes(1), "rank 0", [&] {
+    if (++seconds == 1) end.set_value();
+  });
+  EXPECT_EQ(seconds, 1);
 }
 
 // Rank 0 has reached the store, and is stopped before it publishes the value for all.

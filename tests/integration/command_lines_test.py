@@ -1,5 +1,6 @@
 """Common behaviour of all command lines: readable ranges, missing paths, and no repeated messages."""
 import concurrent.futures
+import json
 import os
 import re
 import subprocess
@@ -105,6 +106,32 @@ def test_a_damaged_file_is_a_failure(rondo, tmp_path, words):
     (tmp_path / "BAD").write_text("{\"format\": ")
     result = rondo(*words)
     assert result.returncode == 1 and "BAD" in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("words, said", [
+    (["train", "--lr"], "--lr needs a value"),
+    (["run", "-n"], "needs a value"),
+    (["checkpoint", "inspct", "HERE"], "'inspct' is not a command of rondo checkpoint; there are inspect, verify, "),
+    (["new", "-x"], "unknown flag -x"),
+    (["simulate", "--synthetic", "gpt", "--plan", "HERE", "--strategy", "ddp"], "--plan"),
+    (["plan", "PLAN", "--memory-limit", "1GiB"], "PLAN is a plan"),
+    (["simulate", "PLAN"], "PLAN is a plan"),
+    (["train", "--data", "HERE", "--nproc-per-node", "2", "--strategy", "planned", "--plan", "PROFILE"], "PROFILE is a profile")],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "")
+def test_wrong_lines_name_the_word(rondo, tmp_path, words, said):
+    (tmp_path / "HERE").write_text("some text " * 1000)
+    (tmp_path / "PLAN").write_text('{"feasible": true, "step_ms": 1, "units": []}')
+    (tmp_path / "PROFILE").write_text('{"format": "rondo-profile-2", "units": [], "link": {}}')
+    result = rondo(*words)
+    assert result.returncode in (1, 2) and said in result.stderr, result.stderr
+
+
+def test_export_writes_the_format_that_the_name_says(rondo, tmp_path):
+    (tmp_path / "data.csv").write_text("a,b,label\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(60)))
+    assert rondo("train", "--data", "data.csv", "--steps", 1, "--run-dir", "run").returncode == 0
+    assert rondo("export", "run", "-o", "m.safetensors").returncode == 0
+    header = (tmp_path / "m.safetensors").read_bytes()
+    assert "weight" in str(json.loads(header[8:8 + int.from_bytes(header[:8], "little")]))
 
 
 def test_infeasible_plan_is_reported_once(rondo):

@@ -42,6 +42,15 @@ def with_what_they_include(repository, headers):
     return found
 
 
+def test_messages_name_headers_that_are_installed(repository):
+    literal = re.compile(r'"[^"\n]*\b(rondo/[\w/]+\.h)\b[^"\n]*"')
+    found = [f"{path.relative_to(repository)}: {header}"
+             for folder in ("rondo", "apps") for path in sorted((repository / folder).rglob("*.cpp"))
+             for line in path.read_text().splitlines() if not line.lstrip().startswith("#include")
+             for header in literal.findall(line) if header not in lists(repository)]
+    assert found == []
+
+
 def test_the_page_lists_the_public_headers(repository):
     rows = re.findall(r"^- `(rondo/.*?)`(?:$|: )", (repository / "docs" / "api.md").read_text(), re.MULTILINE)
     assert len(rows) == len(set(rows)) and set(rows) == public_headers(repository)

@@ -124,6 +124,8 @@ TEST(Fit, BeginsAtTheInitialEpoch) {
     Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
     EXPECT_THROW(trainer.fit(data, {.steps_per_epoch = -1}), Error);
     EXPECT_THROW(trainer.fit(data, {.initial_epoch = -1}), Error);
+    EXPECT_THROW(trainer.fit(data, {.clip_norm = -1}), Error);
+    EXPECT_THROW(trainer.fit(data, {.validate_every = -1}), Error);
   });
 }
 

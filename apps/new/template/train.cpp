@@ -38,9 +38,13 @@ void train(const std::string& strategy_name) {
 }
 
 int main(int count, char** words) {
+  const bool names_strategy = count == 3 && std::string(words[1]) == "--strategy";
+  if (count > 1 && !names_strategy) {
+    std::cerr << "usage: " << words[0] << " [--strategy NAME]\n";
+    return 2;
+  }
   try {
-    const bool named = count == 3 && std::string(words[1]) == "--strategy";
-    train(named ? words[2] : "ddp");
+    train(names_strategy ? words[2] : "ddp");
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";

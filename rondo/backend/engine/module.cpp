@@ -34,7 +34,7 @@ LoadedModule load(const std::string& path) {
   const auto function = reinterpret_cast<Function>(dlsym(handle, kFunction));
   if (function == nullptr) {
     throw UsageError(str("backend module ", path, " does not export ", kFunction,
-                         "; see rondo/backend/engine/module.h for its requirements"));
+                         "; see rondo/extend/engine.h for its requirements"));
   }
   LoadedModule module;
   function(module);

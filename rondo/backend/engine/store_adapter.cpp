@@ -135,7 +135,8 @@ bool StoreFromC10d::remove(std::string_view key) { return store_->deleteKey(std:
 
 long long StoreFromC10d::size() { return store_->getNumKeys(); }
 
-void run_bounded(std::function<void()> call, Duration limit, const std::string& keeper) {
+void run_bounded(std::function<void()> call, Duration limit, const std::string& keeper,
+                 const std::function<void()>& each_second) {
   const auto shared = std::make_shared<BoundedCall>();
   std::thread thread([shared, call = std::move(call)]() mutable {
     std::exception_ptr error;
@@ -154,8 +155,13 @@ void run_bounded(std::function<void()> call, Duration limit, const std::string& 
   bool ended = false;
   {
     std::unique_lock lock(shared->mutex);
-    ended = shared->changed.wait_until(lock, Deadline::after(bounded_duration(limit)).at(),
-                                       [&] { return shared->ended; });
+    const Deadline deadline = Deadline::after(bounded_duration(limit));
+    while (!ended && !deadline.passed()) {
+      const TimePoint next =
+          each_second ? std::min<TimePoint>(Clock::now() + std::chrono::seconds(1), deadline.at()) : deadline.at();
+      ended = shared->changed.wait_until(lock, next, [&] { return shared->ended; });
+      if (!ended && each_second) each_second();
+    }
   }
   if (!ended) {
     thread.detach();

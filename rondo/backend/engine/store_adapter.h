@@ -56,8 +56,10 @@ class StoreFromC10d final : public Store {
 // Runs `call` on a new thread and blocks until it has ended. Throws the call's exception; libtorch's errors
 // become PeerLostError (the connection is lost) or Error. Throws TimeoutError if the call has not ended after
 // `limit`; the call is then abandoned and must own the values that it uses. `keeper` names the process that
-// answers, for messages. Suppresses libtorch's own log lines of failures.
-void run_bounded(std::function<void()> call, Duration limit, const std::string& keeper);
+// answers, for messages. Calls `each_second` about once a second meanwhile, unless it is empty. Suppresses
+// libtorch's own log lines of failures.
+void run_bounded(std::function<void()> call, Duration limit, const std::string& keeper,
+                 const std::function<void()>& each_second = {});
 
 // The error for a job, or its current attempt, that ended before all ranks joined; the message has the
 // reason.

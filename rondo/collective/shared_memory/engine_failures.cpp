@@ -121,8 +121,8 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
     if (counts[static_cast<std::size_t>(r)] * kStoppedCheckInterval < options().stopped_grace) continue;
     fail(std::make_exception_ptr(TimeoutError(
         str(what, " on ", peers_.self(), " cannot complete: the process of ", peers_.who(r),
-            " is stopped by a signal (SIGSTOP) for ", to_string(options().stopped_grace),
-            ". Continue it with kill -CONT before that, or restart the job from the last checkpoint."),
+            " has been stopped by a signal (SIGSTOP) for ", to_string(options().stopped_grace),
+            ", the longest time that its peers wait. Restart the job from the last checkpoint."),
         {r})));
   }
 }

@@ -59,8 +59,8 @@ struct UnsavedState final : State {
   void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
     throw UsageError(
         "torch::save of an optimizer would save this rank's shards alone, which fit no other number of ranks "
-        "and no other strategy. Save the training with rondo::save (rondo/train/save_training.h), or what "
-        "rondo::full_optimizer_state_dict (rondo/strategy/state_dict.h) gives");
+        "and no other strategy. Save the training with rondo::save (rondo/train.h), or the result of "
+        "rondo::full_optimizer_state_dict (rondo/strategy.h)");
   }
 };
 

@@ -173,10 +173,9 @@ void ShardedModel::refuse_foreign_step() const {
       *optimized_fingerprint_ == optimized_fingerprint())
     return;
   throw UsageError(
-      "what this rank optimises was changed between finish_backward() and step(): call "
-      "prepared->step(optimizer) in place of optimizer.step(), since the ranks send each other what they "
-      "have "
-      "updated. With a gradient scaler: scaler.step(optimizer, [&] { prepared->step(optimizer); })");
+      "this rank's parameters were changed between the backward pass and step(): call step(optimizer) of the "
+      "prepared or fully sharded model instead of optimizer.step(), because ranks exchange updated "
+      "parameters. With a gradient scaler: scaler.step(optimizer, [&] { prepared->step(optimizer); })");
 }
 
 void ShardedModel::reject_unfrozen() const {

@@ -62,14 +62,19 @@ void require_units_fit(const std::vector<ModelUnit>& units) {
                          " of parameters, which are whole while it computes, and the limit of this rank's "
                          "memory is ",
                          to_string(*limit),
-                         ". Make smaller units of its layers (rondo/nn/unit.h, rondo/nn/wrap.h), or raise "
-                         "the tracker's limit (--memory-limit)"));
+                         ". Declare its layers as smaller rondo::Unit (rondo/nn.h), or raise the tracker's "
+                         "limit (--memory-limit)"));
   }
 }
 
 void verify_same_setup(const ModelTensors& tensors, const ShardedOptions& options, const Group& world) {
   std::vector<std::string> agreed = {str("find_unused_parameters = ", options.find_unused_parameters),
-                                     str("broadcast_buffers = ", options.broadcast_buffers)};
+                                     str("broadcast_buffers = ", options.broadcast_buffers),
+                                     str("shard_ranks = ", options.shard_ranks),
+                                     str("reshard_ranks = ", options.reshard_ranks),
+                                     str("reduce_every_pass = ", options.reduce_every_pass),
+                                     str("codec = ", options.codec),
+                                     str("mixed_precision = '", to_text(options.mixed_precision), "'")};
   for (const std::string& name : options.ignored) agreed.push_back(str("ignored '", name, "'"));
   verify_same_model(tensors, agreed, world);
 }
@@ -187,13 +192,18 @@ void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMak
   plan = make_plan(known, context.world_size());
   std::vector<Sharding> shardings;
   for (const std::string& name : names) shardings.push_back(plan.find(name)->choice.strategy);
+  std::vector<std::string> agreed;
+  for (std::size_t unit = 0; unit < names.size(); ++unit)
+    agreed.push_back(str("strategy of unit '", names[unit], "' = ", cost::name(shardings[unit])));
+  verify_same_model({}, agreed, context.world());
   const bool in_buckets = in_background && !plan.schedule && shardings.front() == Sharding::ddp;
   const bool is_one_unit = model_units.size() == 1 && model_units.front().state == nullptr;
   if (is_one_unit && could_have_units && !in_buckets && context.rank() == 0) {
     log::warning("the model has no rondo::Unit, so it is one unit: all ",
                  to_string(Bytes{model_units.front().parameter_bytes()}),
                  " of its parameters are gathered and reduced at once, and neither memory nor communication "
-                 "is spread over the step. Make its layers units (rondo/nn/unit.h, rondo/nn/wrap.h)");
+                 "is spread over the step. Declare its layers as rondo::Unit, or call rondo::wrap_units() "
+                 "(rondo/nn.h)");
   }
   if (options.reshard_ranks == 1)
     std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);

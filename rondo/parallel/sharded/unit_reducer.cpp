@@ -91,9 +91,9 @@ void UnitReducer::arrived(std::size_t parameter) {
   if (!in_step_) {
     throw UsageError(
         str("backward() gave parameter '", trained_[parameter].name,
-            "' a gradient outside of a step: call begin_step() before the forward pass, and one "
-            "finish_backward() after the backward pass. For gradients that are not of a step use "
-            "torch::autograd::grad"));
+            "' a gradient outside of a step: run the forward pass as forward(model, input) of the prepared "
+            "or fully sharded model, or call begin_step() before and finish_backward() after. For gradients "
+            "that are not of a step use torch::autograd::grad"));
   }
   has_gradients_ = true;
   if (std::exchange(watches_arrival_, false)) watch_zero_grad();

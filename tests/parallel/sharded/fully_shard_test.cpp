@@ -265,5 +265,17 @@ TEST(FullyShardArguments, AreChecked) {
   });
 }
 
+TEST(FullyShardArguments, RanksThatShardDifferentlyAreNamed) {
+  run_ranks(2, "native", [](Context& context) {
+    const auto message = [&](const FullyShardOptions& options) {
+      const Layers model;
+      return message_of<MismatchError>([&] { fully_shard(model, context, options); });
+    };
+    const bool first = context.rank() == 0;
+    expect_facts(message({.zero_stage = first ? 1 : 2}), {"= zero1", "= zero2"});
+    expect_facts(message({.codec = first ? "none" : "int8"}), {"codec = none", "codec = int8"});
+  });
+}
+
 }  // namespace
 }  // namespace rondo::fully_shard_test
