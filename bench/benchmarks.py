@@ -218,6 +218,7 @@ def page(folder):
         if rows := read(folder, group):
             parts += ["", f"## {heading}", "", *text.split("\n"), "", *tables(rows)]
     parts += ["", "## From the command to the first step", "", *startup(read(folder, "startup")), "",
+              *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "best mpi"), "",
               *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "beside computing"), "",
               *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "stopping"), ""]
     return "\n".join(parts)
