@@ -11,7 +11,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-programs setup-peers build test quickstart format format-check tidy tidy-changed syntax coverage nightly asan tsan sanitize-short mutate equality faults chaos-short survive support plugin-peers bench-planner bench-prediction bench-limits bench-tradeoff install clean
+.PHONY: help setup setup-programs setup-peers build test quickstart format format-check tidy tidy-changed syntax coverage nightly asan tsan sanitize-short mutate equality faults chaos-short survive support plugin-peers bench-planner bench-prediction bench-limits bench-tradeoff bench-mpi install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -110,6 +110,9 @@ bench-limits: build ## planned training next to every uniform strategy and FSDP2
 
 bench-tradeoff: build ## memory for the schedule against memory for keeping parameters; writes docs (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/tradeoff.py --json build/benchmarks/tradeoff.json
+
+bench-mpi: build ## all_reduce next to Open MPI, MPICH and Intel MPI from PyPI; ARGS="--rounds 5 --realtime --docs"
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/best_mpi.py --json build/benchmarks/best_mpi.json $(ARGS)
 
 .PHONY: gpu-bundle gpu-check
 gpu-bundle: ## programs, libraries and checks for machines with a card, in build/gpu/rondo-gpu.tar.gz; LIBTORCH=/path of a CUDA torch

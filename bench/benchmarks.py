@@ -250,6 +250,7 @@ def page(folder):
         if rows := read(folder, group):
             parts += ["", f"## {heading}", "", *(f"{text}\n".splitlines() + [""] if text else []), *tables(rows)]
     parts += ["", "## From the command to the first step", "", *startup(read(folder, "startup")), "",
+              *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "best mpi"), "",
               *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "beside computing"), "",
               *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "stopping"), ""]
     return "\n".join(parts)

@@ -101,7 +101,7 @@ void run_for_ever(Store& store, const Case& what, int rank, Duration stopped_gra
   if (what.kind == OperationKind::barrier) request = {};
   for (int done = 0;; ++done) {
     try {
-      engine.run(request, options.timeout);
+      engine.run(CollectiveRequest(request), options.timeout);
     } catch (...) {
       note_error();
       throw;

@@ -313,7 +313,7 @@ TEST(Engine, RunsAnOperationWhileOthersAreUnderWay) {
     request.elements = 1;
     request.input.base = request.output.base = small.bytes();
     small[0] = 1 + static_cast<float>(engine.rank());
-    engine.run(request, engine.options().timeout);
+    engine.run(CollectiveRequest(request), engine.options().timeout);
     EXPECT_EQ(small[0], 3);
     engine.wait(sequence, kForever);
   });

@@ -32,6 +32,7 @@ struct CollectivesSettings {
   std::vector<std::string> codecs;  // without "none"
   bool fresh = false;
   bool peers = false;
+  std::vector<MpiPeer> mpi_peers;  // beside those of `peers`
   bool table = true;
   Effort effort;
   // Schedules to run beside the engine, each over each channel.

@@ -1,5 +1,8 @@
 // `rondo bench collectives`: the time of collectives, compared with peers; printed schedules; the chooser's
 // tuning.
+#include <unistd.h>
+
+#include <cerrno>
 #include <iostream>
 
 #include "apps/bench/collectives/collectives.h"
@@ -88,6 +91,17 @@ std::vector<std::string> parse_codecs(const std::string& text) {
   return codecs;
 }
 
+// Parses "mpich=/path/of/launcher".
+MpiPeer parse_mpi_peer(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    throw UsageError(str("--mpi: '", text, "' is not NAME=LAUNCHER"));
+  MpiPeer peer{text.substr(0, equals), text.substr(equals + 1)};
+  if (access(peer.launcher.c_str(), X_OK) != 0)
+    throw UsageError(str("--mpi: ", peer.launcher, " is not a program: ", errno_text(errno)));
+  return peer;
+}
+
 void say_who_is_missing(const CollectivesSettings& settings) {
   if (!settings.peers) return;
   if (const std::string why = why_no_openmpi(); !why.empty())
@@ -147,6 +161,7 @@ struct CollectivesFlags {
   std::string page;
   std::string rate = "1gbit";
   std::string hierarchical;  // the engine's options
+  std::vector<std::string> mpi_peers;
   ScheduleChoice schedule;
   CollectivesSettings settings;
 
@@ -195,6 +210,7 @@ Json run_collectives(CollectivesFlags& flags, bool prints) {
     settings.algorithms = parse_names(flags.algorithms, "--algorithm", collective::algorithm_names());
   require_algorithms_for(settings);
   settings.codecs = parse_codecs(flags.codecs);
+  for (const std::string& peer : flags.mpi_peers) settings.mpi_peers.push_back(parse_mpi_peer(peer));
   settings.effort.burst = parse_duration(flags.burst, "--burst-time");
   if (settings.hosts > 2 && settings.algorithms.empty())
     throw UsageError("--hosts: 1 or 2, or more with --explain or --algorithm");
@@ -219,6 +235,9 @@ void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
                      join(collective::codec_names(), ", "));
   app.add_flag("--fresh", settings.fresh, "Write the buffers before each operation, rotating over four sets");
   app.add_flag("--peers", settings.peers, "Measure Gloo, and Open MPI when installed, in the same run");
+  app.add_option("--mpi", flags.mpi_peers,
+                 "Also measure the MPI that `LAUNCHER RANKS FOLDER` starts (NAME=LAUNCHER, repeatable; "
+                 "bench/best_mpi.py makes launchers)");
   app.add_option("--algorithm", flags.algorithms,
                  "Also run these schedules, or all: " + join(collective::algorithm_names(), ", "));
   app.add_option("--channel", flags.channels, "Transport of the schedules: threads, shm or tcp");

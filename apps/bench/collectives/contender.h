@@ -98,7 +98,7 @@ struct Timing {
 
 // The columns that distinguish contenders.
 struct Labels {
-  std::string system;     // rondo, gloo, openmpi
+  std::string system;     // rondo, gloo, openmpi, or the name of an MpiPeer
   std::string algorithm;  // "auto": the system's own choice
   std::string channel;    // threads, shm, tcp
   bool registered = false;
@@ -145,8 +145,14 @@ std::unique_ptr<Contender> make_schedule_contender(const std::string& algorithm,
 // if it is.
 std::string why_no_openmpi();
 
-// Returns Open MPI with as many ranks as rondo, started by mpirun on rank 0 and controlled over FIFOs. They
-// sleep while other systems are measured. The processes end with the contender.
-std::unique_ptr<Contender> make_openmpi_contender(int rank, int ranks);
+// An MPI implementation to measure.
+struct MpiPeer {
+  std::string name;      // column and JSON: "mpich"
+  std::string launcher;  // program that starts the peer: `LAUNCHER RANKS FOLDER`; empty: Open MPI's mpirun
+};
+
+// Returns an MPI implementation with as many ranks as rondo, started on rank 0 and controlled over FIFOs.
+// They sleep while other systems are measured. The processes end with the contender.
+std::unique_ptr<Contender> make_mpi_contender(const MpiPeer& peer, int rank, int ranks);
 
 }  // namespace rondo::bench

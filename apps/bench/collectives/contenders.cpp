@@ -297,14 +297,18 @@ std::vector<std::unique_ptr<Contender>> make_contenders(const CollectivesSetting
           algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts), settings.deterministic));
     }
   }
-  if (!settings.peers || mesh != nullptr) return contenders;
+  if (mesh != nullptr) return contenders;
+  for (const MpiPeer& peer : settings.mpi_peers)
+    contenders.push_back(make_mpi_contender(peer, world.rank(), world.size()));
+  if (!settings.peers) return contenders;
   const auto gloo = make_peer_engine("gloo", world);
   contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, gloo, Memory::ordinary));
   for (const std::string& codec : settings.codecs) {
     contenders.push_back(
         make_backend_contender({"rondo", "auto", "tcp", false, false, codec}, gloo, Memory::ordinary));
   }
-  if (why_no_openmpi().empty()) contenders.push_back(make_openmpi_contender(world.rank(), world.size()));
+  if (why_no_openmpi().empty())
+    contenders.push_back(make_mpi_contender({"openmpi", {}}, world.rank(), world.size()));
   return contenders;
 }
 

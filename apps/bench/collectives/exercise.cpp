@@ -89,9 +89,10 @@ Exercise between_buffers(const at::Tensor& input, const at::Tensor& output, cons
 
 Exercise all_reduce_by(const Backend& backend, const Shape& shape, Memory memory, bool direct) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
-                  test_sum(shape.ranks, shape.total, shape.dtype), [backend, direct](Tensors& tensors) {
-                    if (direct) {
-                      extended(backend)->all_reduce_now(tensors.front(), c10d::ReduceOp::SUM);
+                  test_sum(shape.ranks, shape.total, shape.dtype),
+                  [backend, engine = direct ? extended(backend) : nullptr](Tensors& tensors) {
+                    if (engine != nullptr) {
+                      engine->all_reduce_now(tensors.front(), c10d::ReduceOp::SUM);
                     } else {
                       backend->allreduce(tensors, blocking_options<c10d::AllreduceOptions>())->wait();
                     }

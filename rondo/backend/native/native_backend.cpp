@@ -117,13 +117,16 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
     barrier({})->wait();
     return;
   }
-  const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
   request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
-  request.input.base = request.output.base = buffer.bytes();
   const Duration limit = timeout();
-  if (scheduled_ == nullptr || !scheduled_->run(request, Deadline::after(limit))) {
-    engine_->run(std::move(request), limit, buffer);
-  }
+  const auto run = [&](std::byte* bytes, const auto& memory) {
+    request.input.base = request.output.base = bytes;
+    if (scheduled_ == nullptr || !scheduled_->run(request, Deadline::after(limit)))
+      engine_->run(std::move(request), limit, memory);
+  };
+  if (is_dense(tensor)) return run(static_cast<std::byte*>(tensor.data_ptr()), tensor);
+  const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
+  run(buffer.bytes(), buffer);
   buffer.copy_back();
 }
 

@@ -21,9 +21,7 @@ DenseTensor dense(const at::Tensor& tensor, const char* operation, bool reads) {
     throw UsageError(rondo::str(operation, ": the tensor is ", tensor.layout(),
                                 "; only dense tensors can be communicated"));
   }
-  // Conjugation and negation may be lazy, without effect on the memory; a copy resolves them.
-  const bool as_in_memory = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-  if (tensor.device().is_cpu() && as_in_memory) return {tensor, {}};
+  if (is_dense(tensor)) return {tensor, {}};
   const at::Tensor plain = tensor.detach();
   at::Tensor copy =
       at::empty(plain.sizes(), plain.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));

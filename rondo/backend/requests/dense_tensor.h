@@ -19,6 +19,12 @@ struct DenseTensor {
   void copy_back() const;
 };
 
+// Returns whether the engine can use the memory of a strided tensor itself. Conjugation and negation may be
+// lazy, without effect on the memory.
+inline bool is_dense(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 // Returns `tensor` in dense form. `operation` is for messages. Throws UsageError for sparse tensors. With
 // `reads` false the contents are not copied in.
 DenseTensor dense(const at::Tensor& tensor, const char* operation, bool reads = true);

@@ -19,6 +19,8 @@ namespace {
 // With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer
 // cores, a spinning rank keeps its peer from running.
 constexpr int kOversubscribedSpins = 2;
+// Number of spins without a pause, which would delay an operation whose peers are there by a tenth.
+constexpr int kImmediateSpins = 32;
 int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : kOversubscribedSpins; }
 
 // Times for which a sender waits with a message that exceeds the ring while the receiver takes nothing: a
@@ -77,7 +79,7 @@ void Engine::check(const CollectiveRequest& request) const {
 
 // Requires throw_if_failed_anywhere().
 void Engine::begin(CollectiveRequest&& request, std::optional<Operation>& operation) {
-  operation.emplace(std::move(request), started_, next_ticket_, peers_);
+  operation.emplace(std::move(request), started_, next_ticket_, peers_, stores_);
   next_ticket_ = operation->end_ticket();
   ++started_;
 }
@@ -153,7 +155,7 @@ void Engine::begin_queued() {
   }
 }
 
-void Engine::run(CollectiveRequest request, Duration timeout) {
+void Engine::run(CollectiveRequest&& request, Duration timeout) {
   check(request);
   Visit visit(*this);
   std::uint64_t sequence = started_;
@@ -180,17 +182,22 @@ bool Engine::spin_through(Operation& operation) {
     std::uint64_t& slot_end = slot_end_ticket_[operation.sequence() % kSlots];
     if (!operation.describe(slot_end, known_least_consumed_)) return false;
     slot_end = operation.end_ticket();
-    peers_.notify_peers();
+    // If all peers came first, a small operation ends before the first notification, whose fence waits until
+    // the slot has been written. A peer that sleeps by then waits no longer for it than for the operation.
+    bool published = true;
+    if (!operation.small()) peers_.notify_peers();
     for (int i = 0; i <= spin_limit_; ++i) {
       bool moved = !operation.fully_published() && operation.publish(least_consumed());
       moved |= operation.work();
       moved |= operation.take();
-      if (moved) peers_.notify_peers();
+      if (moved || published) peers_.notify_peers();
+      published = false;
       if (operation.complete()) {
         ++completed_;
+        peers_.prefetch_slot(started_);
         return true;
       }
-      if (!moved) relax_processor();
+      if (!moved && i >= kImmediateSpins) relax_processor();
     }
     return false;
   } catch (...) {

@@ -73,7 +73,7 @@ class Engine {
   void wait(std::uint64_t sequence, const Wait& wait);
   // Runs start() and wait() with the lowest latency; `timeout` counts from the start of the wait. Throws the
   // errors of both.
-  void run(CollectiveRequest request, Duration timeout);
+  void run(CollectiveRequest&& request, Duration timeout);
   // Runs a collective as above; after an error keep() receives a copy of `memory`, which shares the buffers.
   template <class Memory>
   void run(CollectiveRequest&& request, Duration timeout, const Memory& memory) {
@@ -206,6 +206,7 @@ class Engine {
 
   mutable std::mutex mutex_;  // protects everything below; the shared-memory files have their own protocol
   Peers peers_;
+  StagingStores stores_;
   Messages messages_;
   std::list<PendingOperation> operations_;  // incomplete, in order
   std::list<PendingOperation> spare_;       // reused, because an allocation slows a small operation

@@ -10,10 +10,14 @@
 
 // The shared-memory file that every rank of a group owns and all others map.
 //
-// A few counters publish progress; one rank writes each of them and all read it. Publishing stores and the
-// loads that check for them are sequentially consistent: a rank about to sleep first sets `sleeping` and then
-// checks once more, and a publisher first publishes and then checks who sleeps; with any weaker order both
-// could miss the other. The same stores release the plain data written before them.
+// A few counters publish progress; one rank writes each of them and all read it. Publishing stores release
+// the plain data written before them, and the loads that check for them acquire it. They need no order among
+// each other, but a publisher and a rank about to sleep must not miss each other: the one publishes and then
+// reads `sleeping`, the other sets `sleeping` and then checks once more. So Peers::notify_peers() begins with
+// a sequentially consistent fence, and `sleeping` and the loads of the check are sequentially consistent: if
+// the publisher reads the old `sleeping`, its fence precedes the change of `sleeping` in their total order,
+// and the later check reads what was published before the fence. One fence per step replaces one per store,
+// which would wait until each cache line has come back from the peers.
 namespace rondo::shared_memory {
 
 constexpr std::size_t kCacheLine = 64;

@@ -58,6 +58,9 @@ class AddressPerRank {
   std::vector<Pointer> many_;
 };
 
+// Size of the blocks of streamed sums.
+constexpr std::size_t kStreamedBlock = std::size_t{8} << 10;
+
 // Size of the compared part, which has no padding and is nearly always equal.
 constexpr std::size_t kComparedBytes = offsetof(OperationHeader, arena_offset);
 static_assert(kComparedBytes == 4 + sizeof(OperationHeader::root) + sizeof(OperationHeader::elements));
@@ -72,11 +75,12 @@ bool agree(const OperationHeader& a, const OperationHeader& b) {
 }  // namespace
 
 Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::uint64_t first_ticket,
-                     const Peers& peers)
+                     const Peers& peers, StagingStores& stores)
     : request_(std::move(request)),
       sequence_(sequence),
       first_ticket_(first_ticket),
       peers_(&peers),
+      stores_(&stores),
       piece_bytes_(request_.by_schedule ? 0 : request_.bytes()),
       pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1) {
   chunk_bytes_ = kChunkBytes / pieces_in_ / kCacheLine * kCacheLine;
@@ -132,6 +136,10 @@ const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t ch
   return staging(rank, chunk) + piece * piece_stride;
 }
 
+bool Operation::streams_chunk(std::uint64_t chunk) const {
+  return stores_->streams(first_ticket_ + chunk, chunks_);
+}
+
 Operation::Slice Operation::slice(int rank, std::size_t elements) const {
   // Slices begin on cache lines, so that two ranks never write to the same line.
   const std::size_t line = kCacheLine / element_bytes(request_.type);
@@ -168,7 +176,7 @@ bool Operation::publish(std::uint64_t least_consumed) {
   while (published_ < chunks_ && first_ticket_ + published_ + 1 <= least_consumed + kStagingChunks) {
     copy_in(published_);
     ++published_;
-    peers_->own().published.store(first_ticket_ + published_);
+    peers_->own().published.store(first_ticket_ + published_, std::memory_order_release);
     moved = true;
   }
   return moved;
@@ -192,8 +200,19 @@ void Operation::copy_in(std::uint64_t chunk) {
       // No other rank reads the slice that this rank reduces.
       const std::size_t width = element_bytes(request_.type);
       const Slice own = slice(peers_->rank(), size / width);
-      std::memcpy(to, from, own.begin * width);
-      std::memcpy(to + own.end * width, from + own.end * width, size - own.end * width);
+      const bool streams = streams_chunk(chunk);
+      const auto copy = [&](std::size_t begin, std::size_t end) {
+        if (streams) {
+          stream_copy(to + begin, from + begin, end - begin);
+        } else {
+          std::memcpy(to + begin, from + begin, end - begin);
+        }
+      };
+      const TimePoint began = Clock::now();
+      copy(0, own.begin * width);
+      copy(own.end * width, size);
+      if (streams) fence_streamed();
+      stores_->add(first_ticket_ + chunk, chunks_, size - own.size() * width, Clock::now() - began);
     } else {
       std::memcpy(to + piece * piece_stride, from, count);
     }
@@ -212,13 +231,17 @@ void Operation::publish_slot() {
                  .elements = request_.elements,
                  .arena_offset = registered_ ? peers_->arena_offset(request_.input.base) : kNotRegistered,
                  .weight = request_.weight};
-  slot.sequence.store(sequence_ + 1);
+  slot.sequence.store(sequence_ + 1, std::memory_order_release);
 }
 
 bool Operation::resolve() {
   if (resolved_) return true;
   for (int r = 0; r < peers_->size(); ++r) {
-    if (slot_of(r).sequence.load() != sequence_ + 1) return false;
+    const Slot& slot = slot_of(r);
+    if (slot.sequence.load() == sequence_ + 1) continue;
+    // A payload in two cache lines: requests the second one while the first one is awaited.
+    if (path_ == Path::inlined) __builtin_prefetch(reinterpret_cast<const std::byte*>(&slot) + kCacheLine);
+    return false;
   }
   const OperationHeader& own = header_of(peers_->rank());
   for (int r = 0; r < peers_->size(); ++r) {
@@ -263,7 +286,7 @@ bool Operation::work() {
       reduce_in_place();
     }
     reduced_ = chunks_;
-    peers_->own().reduced.store(end_ticket());
+    peers_->own().reduced.store(end_ticket(), std::memory_order_release);
     return true;
   }
   bool moved = false;
@@ -279,7 +302,7 @@ bool Operation::work() {
       work_on(reduced_);
     }
     ++reduced_;
-    peers_->own().reduced.store(first_ticket_ + reduced_);
+    peers_->own().reduced.store(first_ticket_ + reduced_, std::memory_order_release);
     moved = true;
   }
   return moved;
@@ -364,7 +387,21 @@ void Operation::reduce_slice_of(std::uint64_t chunk) {
   }
   std::byte* const destinations[] = {request_.output.base + chunk * chunk_bytes_ + range.begin * width,
                                      staging(peers_->rank(), chunk) + range.begin * width};
-  reduce({request_.type, request_.reduction, sources.span(), destinations, range.size(), weights()});
+  const std::vector<double> weights = this->weights();
+  if (!streams_chunk(chunk)) {
+    reduce({request_.type, request_.reduction, sources.span(), destinations, range.size(), weights});
+    return;
+  }
+  // Each block of sums is streamed from the first-level cache.
+  const std::size_t block = kStreamedBlock / width;
+  for (std::size_t begin = 0; begin < range.size(); begin += block) {
+    const std::size_t count = std::min(block, range.size() - begin);
+    std::byte* const sums = destinations[0] + begin * width;
+    reduce({request_.type, request_.reduction, sources.span(), {&sums, 1}, count, weights});
+    stream_copy(destinations[1] + begin * width, sums, count * width);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r) sources[r] += block * width;
+  }
+  fence_streamed();
 }
 
 void Operation::reduce_in_place() {
@@ -399,7 +436,7 @@ bool Operation::take() {
   } else if (path_ != Path::in_place || all_reduced(end_ticket())) {
     consumed_ = reduced_;
   }
-  if (consumed_ != before) peers_->own().consumed.store(first_ticket_ + consumed_);
+  if (consumed_ != before) peers_->own().consumed.store(first_ticket_ + consumed_, std::memory_order_release);
   return consumed_ != before;
 }
 

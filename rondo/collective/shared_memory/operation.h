@@ -9,6 +9,7 @@
 #include "rondo/collective/request.h"
 #include "rondo/collective/shared_memory/owner.h"
 #include "rondo/collective/shared_memory/peers.h"
+#include "rondo/collective/shared_memory/staging_stores.h"
 
 namespace rondo::shared_memory {
 
@@ -71,11 +72,13 @@ enum class Path : std::uint8_t {
 class Operation {
  public:
   Operation(CollectiveRequest&& request, std::uint64_t sequence, std::uint64_t first_ticket,
-            const Peers& peers);
+            const Peers& peers, StagingStores& stores);
 
   std::uint64_t sequence() const { return sequence_; }
   std::uint64_t end_ticket() const { return first_ticket_ + chunks_; }
   const CollectiveRequest& request() const { return request_; }
+  // Returns whether its data fits the slot.
+  bool small() const { return path_ == Path::inlined; }
 
   // Each of the four functions progresses as far as possible without waiting and returns whether it moved;
   // each must be called for operations in order. `least_consumed` is the lowest `consumed` of all ranks; the
@@ -99,6 +102,7 @@ class Operation {
   bool rank_posts(int rank) const;
   bool this_rank_works() const;
   bool resolve();
+  bool streams_chunk(std::uint64_t chunk) const;
   void copy_in(std::uint64_t chunk);
   void publish_slot();
   bool available(std::uint64_t chunk) const;
@@ -131,6 +135,7 @@ class Operation {
   std::uint64_t sequence_;
   std::uint64_t first_ticket_;
   const Peers* peers_;
+  StagingStores* stores_;
 
   std::size_t piece_bytes_;  // size of one piece
   std::size_t pieces_in_;    // number of pieces of an input

@@ -255,6 +255,8 @@ ChannelFailure Peers::failure_of(int rank) const {
 }
 
 void Peers::notify_peers() const {
+  // Orders the loads of `sleeping` after everything that was published before, see layout.h.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int r = 0; r < options_.size; ++r) {
     if (r == options_.rank) continue;
     RankSegment& peer = segment(r);

@@ -54,6 +54,14 @@ class Peers {
   RankSegment& own() const { return *segments_[static_cast<std::size_t>(options_.rank)]; }
   RankSegment& segment(int rank) const { return *segments_[static_cast<std::size_t>(rank)]; }
 
+  // Fetches this rank's slot of an operation to write to it soon: peers have read it, so the first store
+  // would otherwise wait for their caches.
+  void prefetch_slot(std::uint64_t sequence) const {
+    const auto* slot = reinterpret_cast<const std::byte*>(&own().slots[sequence % kSlots]);
+    for (std::size_t line = 0; line < sizeof(Slot); line += kCacheLine)
+      __builtin_prefetch(slot + line, /*write=*/1);
+  }
+
   // Returns whether peers can access this address in place.
   bool registered(const void* pointer) const { return arena_ != nullptr && arena_->contains(pointer); }
   std::uint64_t arena_offset(const void* pointer) const { return arena_->offset(pointer); }

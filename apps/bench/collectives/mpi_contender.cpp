@@ -28,17 +28,17 @@ constexpr auto kAnswerTimeout = std::chrono::seconds(60);
 
 fs::path peer_program() { return program_beside("rondo-bench-openmpi"); }
 
-// Controls the job under mpirun.
-class OpenMpiJob {
+// Controls the ranks of an MPI job.
+class MpiJob {
  public:
-  explicit OpenMpiJob(int ranks) {
+  MpiJob(const MpiPeer& peer, int ranks) : name_(peer.name) {
     for (int rank = 0; rank < ranks; ++rank) commands_.push_back(open_fifo(str("command.", rank)));
     answer_ = open_fifo("answer");
-    start(ranks);
+    start(peer, ranks);
   }
-  OpenMpiJob(const OpenMpiJob&) = delete;
-  OpenMpiJob& operator=(const OpenMpiJob&) = delete;
-  ~OpenMpiJob() {
+  MpiJob(const MpiJob&) = delete;
+  MpiJob& operator=(const MpiJob&) = delete;
+  ~MpiJob() {
     for (const int fifo : commands_) {
       [[maybe_unused]] const auto written = write(fifo, "quit\n", 5);
     }
@@ -55,16 +55,16 @@ class OpenMpiJob {
     const std::string line = command + "\n";
     for (const int fifo : commands_) {
       if (write(fifo, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-        throw Error(str("cannot send a command to Open MPI's ranks: ", errno_text(errno)));
+        throw Error(str("cannot send a command to the ranks of ", name_, ": ", errno_text(errno)));
       }
     }
     const Deadline deadline = Deadline::after(kAnswerTimeout);
     std::string answer;
     while (answer.find('\n') == std::string::npos) {
-      if (deadline.passed()) throw Error(str("Open MPI did not answer '", command, "' within 60 s"));
+      if (deadline.passed()) throw Error(str(name_, " did not answer '", command, "' within 60 s"));
       if (waitpid(process_, nullptr, WNOHANG) == process_) {
         process_ = -1;
-        throw Error(str("mpirun ended during '", command, "'; see its output above"));
+        throw Error(str("the ranks of ", name_, " ended during '", command, "'; see their output above"));
       }
       pollfd ready{answer_, POLLIN, 0};
       if (poll(&ready, 1, 100) <= 0) continue;
@@ -86,23 +86,20 @@ class OpenMpiJob {
     return fifo;
   }
 
-  void start(int ranks) {
-    // A folder for mpirun's files, too: two instances that start at once in /tmp create the same folder, and
-    // one fails.
-    std::vector<std::string> words = {"env",
-                                      str("TMPDIR=", folder_.path()),
-                                      "mpirun",
-                                      "--allow-run-as-root",
-                                      "--oversubscribe",
-                                      "--bind-to",
-                                      "none",
-                                      "-n",
-                                      str(ranks),
-                                      peer_program(),
-                                      folder_.path()};
+  void start(const MpiPeer& peer, int ranks) {
+    // A folder for the launcher's files, too: two instances of mpirun that start at once in /tmp create the
+    // same folder, and one fails.
+    std::vector<std::string> words = {"env", str("TMPDIR=", folder_.path())};
+    if (peer.launcher.empty()) {
+      for (const char* word : {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n"})
+        words.emplace_back(word);
+      words.insert(words.end(), {str(ranks), peer_program().string(), folder_.path()});
+    } else {
+      words.insert(words.end(), {peer.launcher, str(ranks), folder_.path()});
+    }
     const std::vector<char*> arguments = exec_words(words);
     process_ = fork();
-    if (process_ < 0) throw Error(str("cannot start mpirun: ", errno_text(errno)));
+    if (process_ < 0) throw Error(str("cannot start the ranks of ", name_, ": ", errno_text(errno)));
     if (process_ == 0) {
       // A separate process group, so that all of it can be stopped. It ends if this rank is killed.
       setpgid(0, 0);
@@ -127,16 +124,17 @@ class OpenMpiJob {
     return process_ <= 0;
   }
 
+  const std::string name_;
   launch::ScratchDirectory folder_ = make_scratch();
   std::vector<int> commands_;
   int answer_ = -1;
   pid_t process_ = -1;
 };
 
-class OpenMpiContender final : public Contender {
+class MpiContender final : public Contender {
  public:
-  OpenMpiContender(int rank, int ranks) {
-    if (rank == 0) job_ = std::make_unique<OpenMpiJob>(ranks);
+  MpiContender(const MpiPeer& peer, int rank, int ranks) : labels_{peer.name, "auto", "shm", false} {
+    if (rank == 0) job_ = std::make_unique<MpiJob>(peer, ranks);
   }
 
   const Labels& labels() const override { return labels_; }
@@ -163,8 +161,8 @@ class OpenMpiContender final : public Contender {
   }
 
  private:
-  Labels labels_{"openmpi", "auto", "shm", false};
-  std::unique_ptr<OpenMpiJob> job_;  // on rank 0 only
+  const Labels labels_;
+  std::unique_ptr<MpiJob> job_;  // on rank 0 only
   double estimate_us_ = 0;
 };
 
@@ -183,8 +181,8 @@ std::string why_no_openmpi() {
   return {};
 }
 
-std::unique_ptr<Contender> make_openmpi_contender(int rank, int ranks) {
-  return std::make_unique<OpenMpiContender>(rank, ranks);
+std::unique_ptr<Contender> make_mpi_contender(const MpiPeer& peer, int rank, int ranks) {
+  return std::make_unique<MpiContender>(peer, rank, ranks);
 }
 
 }  // namespace rondo::bench

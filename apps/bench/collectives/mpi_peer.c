@@ -1,4 +1,5 @@
-/* The Open MPI side of `rondo bench collectives`: a program under mpirun that does what it is told.
+/* The MPI side of `rondo bench collectives`: a program under mpiexec that does what it is told. Built as rondo-bench-openmpi for
+ * the MPI that the build found, and by bench/best_mpi.py for others.
  *
  *   rondo-bench-openmpi DIRECTORY
  *
