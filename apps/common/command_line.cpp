@@ -94,7 +94,8 @@ std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& err
     for (const CLI::App* command : inner.get_subcommands({}))
       if (!command->get_group().empty()) names.push_back(command->get_name());
     if (!names.empty())
-      return str("'", rest.front(), "' is not a command of ", app.get_name(), "; there are ", join(names, ", "));
+      return str("'", rest.front(), "' is not a command of ", app.get_name(), "; there are ",
+                 join(names, ", "));
   }
   return text;
 }

@@ -199,7 +199,8 @@ void add_flags(CLI::App& app, Flags& f) {
   add_planning_flags(app, f.inputs);
   const std::string plan = "Plan";
   CLI::Option* const file =
-      app.add_option("--plan", f.plan, "a plan file of 'rondo plan --plan-out', for the same profile and flags")
+      app.add_option("--plan", f.plan,
+                     "a plan file of 'rondo plan --plan-out', for the same profile and flags")
           ->type_name("FILE")
           ->check(rondo::existing_path())
           ->group(plan);

@@ -320,8 +320,8 @@ Json to_json(const UnitProfile& unit) {
 
 Profile parse_profile(const Json& json, const std::string& what) {
   if (json.is_object() && !json.contains("format") && json.contains("step_ms")) {
-    throw DataError(
-        str(what, " is a plan, which `rondo plan` wrote; a profile is expected, which `rondo profile` writes"));
+    throw DataError(str(
+        what, " is a plan, which `rondo plan` wrote; a profile is expected, which `rondo profile` writes"));
   }
   const JsonReader reader(json, what,
                           {"format", "model", "made_for", "batch_size", "spread", "overhead_s", "base_bytes",

@@ -165,8 +165,8 @@ const PlannedUnit* StepPlan::find(const std::string& unit) const {
 
 StepPlan parse_step_plan(const Json& json, const std::string& what) {
   if (json.is_object() && json.contains("format") && json.contains("link")) {
-    throw DataError(
-        str(what, " is a profile, which `rondo profile` wrote; a plan is expected, which `rondo plan` writes"));
+    throw DataError(str(
+        what, " is a profile, which `rondo profile` wrote; a plan is expected, which `rondo plan` writes"));
   }
   const bool is_full = json.is_object() && json.contains("blocks");
   // Fields for people and reports only are accepted and not parsed.

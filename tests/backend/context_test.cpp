@@ -98,9 +98,10 @@ TEST(Context, AnotherProgramAtRank0sAddressIsNamed) {
 TEST(Context, BoundedCallReportsWhileItWaits) {
   int seconds = 0;
   std::promise<void> end;
-  run_bounded([&] { end.get_future().wait(); }, std::chrono::minutes(1), "rank 0", [&] {
-    if (++seconds == 1) end.set_value();
-  });
+  run_bounded([&] { end.get_future().wait(); }, std::chrono::minutes(1), "rank 0",
+              [&] {
+                if (++seconds == 1) end.set_value();
+              });
   EXPECT_EQ(seconds, 1);
 }
 

@@ -157,8 +157,9 @@ void run_bounded(std::function<void()> call, Duration limit, const std::string& 
     std::unique_lock lock(shared->mutex);
     const Deadline deadline = Deadline::after(bounded_duration(limit));
     while (!ended && !deadline.passed()) {
-      const TimePoint next =
-          each_second ? std::min<TimePoint>(Clock::now() + std::chrono::seconds(1), deadline.at()) : deadline.at();
+      const TimePoint next = each_second
+                                 ? std::min<TimePoint>(Clock::now() + std::chrono::seconds(1), deadline.at())
+                                 : deadline.at();
       ended = shared->changed.wait_until(lock, next, [&] { return shared->ended; });
       if (!ended && each_second) each_second();
     }

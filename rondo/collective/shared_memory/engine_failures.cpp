@@ -119,11 +119,11 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
   counts = std::move(now);
   for (const int r : missing) {
     if (counts[static_cast<std::size_t>(r)] * kStoppedCheckInterval < options().stopped_grace) continue;
-    fail(std::make_exception_ptr(TimeoutError(
-        str(what, " on ", peers_.self(), " cannot complete: the process of ", peers_.who(r),
-            " has been stopped by a signal (SIGSTOP) for ", to_string(options().stopped_grace),
-            ", the longest time that its peers wait. Restart the job from the last checkpoint."),
-        {r})));
+    fail(std::make_exception_ptr(
+        TimeoutError(str(what, " on ", peers_.self(), " cannot complete: the process of ", peers_.who(r),
+                         " has been stopped by a signal (SIGSTOP) for ", to_string(options().stopped_grace),
+                         ", the longest time that its peers wait. Restart the job from the last checkpoint."),
+                     {r})));
   }
 }
 

@@ -67,7 +67,22 @@ void require_units_fit(const std::vector<ModelUnit>& units) {
   }
 }
 
-void verify_same_setup(const ModelTensors& tensors, const ShardedOptions& options, const Group& world) {
+// Describes the strategies of a plan, in one line if all units have the same.
+std::vector<std::string> strategies_of(const cost::StepPlan& plan) {
+  std::vector<std::string> lines;
+  for (const cost::PlannedUnit& unit : plan.units)
+    lines.push_back(str("strategy of unit '", unit.name, "' = ", cost::name(unit.choice.strategy)));
+  const bool is_uniform =
+      std::all_of(plan.units.begin(), plan.units.end(), [&](const cost::PlannedUnit& unit) {
+        return unit.choice.strategy == plan.units.front().choice.strategy;
+      });
+  if (is_uniform && !plan.units.empty())
+    return {str("strategy = ", cost::name(plan.units.front().choice.strategy))};
+  return lines;
+}
+
+void verify_same_setup(const ModelTensors& tensors, const cost::StepPlan& plan, const ShardedOptions& options,
+                       const Group& world) {
   std::vector<std::string> agreed = {str("find_unused_parameters = ", options.find_unused_parameters),
                                      str("broadcast_buffers = ", options.broadcast_buffers),
                                      str("shard_ranks = ", options.shard_ranks),
@@ -75,6 +90,7 @@ void verify_same_setup(const ModelTensors& tensors, const ShardedOptions& option
                                      str("reduce_every_pass = ", options.reduce_every_pass),
                                      str("codec = ", options.codec),
                                      str("mixed_precision = '", to_text(options.mixed_precision), "'")};
+  for (std::string& line : strategies_of(plan)) agreed.push_back(std::move(line));
   for (const std::string& name : options.ignored) agreed.push_back(str("ignored '", name, "'"));
   verify_same_model(tensors, agreed, world);
 }
@@ -114,9 +130,14 @@ std::set<const c10::TensorImpl*> uncast_parameters(const torch::nn::Module& modu
 ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensors, const PlanMaker& make_plan,
                            Context& context, const ShardedOptions& options)
     : in_background(context.world().traits().progresses_in_background && context.world_size() > 1) {
-  require_units_fit(units_without(module, options.ignored));
+  std::vector<ModelUnit> model_units = units_without(module, options.ignored);
+  require_units_fit(model_units);
   refuse_sparse_layers(module);
-  verify_same_setup(tensors, options, context.world());
+  std::vector<cost::PlannedUnit> known;
+  for (const ModelUnit& unit : model_units)
+    known.push_back({.name = unit.name, .choice = {}, .parameter_bytes = unit.parameter_bytes()});
+  plan = make_plan(known, context.world_size());
+  verify_same_setup(tensors, plan, options, context.world());
   broadcast_coalesced(tensors.all_tensors(), context.world(), 0);
   make_groups(context, options);
   environment.block_bytes = in_background ? options.block_bytes : Bytes{};
@@ -125,10 +146,9 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   environment.policy = options.mixed_precision;
   environment.uncast = uncast_parameters(module, options.mixed_precision);
   prepare_offload(tensors, context.rank(), options.offload);
-  std::vector<ModelUnit> model_units = units_without(module, options.ignored);
   // A pipeline stage is one unit for data parallelism, whatever its layers are, so it gets no warning.
   const bool could_have_units = !is_parameter_module(module);
-  group_units(std::move(model_units), make_plan, context, options, could_have_units);
+  group_units(std::move(model_units), context, options, could_have_units);
   // The plan's memory model has accounted for every buffer, so free buffers are not kept.
   buffers.keep_free(!launches);
   make_queue(context, options);
@@ -181,21 +201,12 @@ void ShardedSetup::prepare_offload(const ModelTensors& tensors, int rank, const 
   if (options.parameters) environment.files = files.get();
 }
 
-void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMaker& make_plan,
-                               const Context& context, const ShardedOptions& options, bool could_have_units) {
-  std::vector<cost::PlannedUnit> known;
+void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const Context& context,
+                               const ShardedOptions& options, bool could_have_units) {
   std::vector<std::string> names;
-  for (const ModelUnit& unit : model_units) {
-    names.push_back(unit.name);
-    known.push_back({.name = unit.name, .choice = {}, .parameter_bytes = unit.parameter_bytes()});
-  }
-  plan = make_plan(known, context.world_size());
+  for (const ModelUnit& unit : model_units) names.push_back(unit.name);
   std::vector<Sharding> shardings;
   for (const std::string& name : names) shardings.push_back(plan.find(name)->choice.strategy);
-  std::vector<std::string> agreed;
-  for (std::size_t unit = 0; unit < names.size(); ++unit)
-    agreed.push_back(str("strategy of unit '", names[unit], "' = ", cost::name(shardings[unit])));
-  verify_same_model({}, agreed, context.world());
   const bool in_buckets = in_background && !plan.schedule && shardings.front() == Sharding::ddp;
   const bool is_one_unit = model_units.size() == 1 && model_units.front().state == nullptr;
   if (is_one_unit && could_have_units && !in_buckets && context.rank() == 0) {

@@ -39,8 +39,8 @@ class ShardedSetup {
   void make_groups(Context& context, const ShardedOptions& options);
   void prepare_offload(const ModelTensors& tensors, int rank, const OffloadOptions& options);
   void make_queue(Context& context, const ShardedOptions& options);
-  void group_units(std::vector<ModelUnit> units, const PlanMaker& make_plan, const Context& context,
-                   const ShardedOptions& options, bool could_have_units);
+  void group_units(std::vector<ModelUnit> units, const Context& context, const ShardedOptions& options,
+                   bool could_have_units);
   void make_units();
 };
 
