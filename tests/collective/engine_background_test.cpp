@@ -1,6 +1,5 @@
-// A started operation ends without further calls of its rank, and keeps its memory until then, even if the
-// handle, the buffers or the engine are dropped, and after any failure. The address sanitizer reports a write
-// into freed memory.
+// A started operation ends without further calls of its rank and keeps its memory until then, also after any
+// failure and without its handle, buffers or engine. AddressSanitizer reports writes into freed memory.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>

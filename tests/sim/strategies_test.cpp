@@ -51,7 +51,7 @@ class EachStrategy : public ::testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(OnSim, EachStrategy, ::testing::ValuesIn(ways()),
                          [](const ::testing::TestParamInfo<Way>& info) { return info.param.name; });
 
-TEST_P(EachStrategy, OnOneDeviceAndOnADeviceARank) {
+TEST_P(EachStrategy, OnOneDeviceOrOneEach) {
   EXPECT_EQ(run_ranks(2,
                       [](Context& context) {
                         expect_as_on_cpu(context, GetParam(), {device(0), device(context.rank())});
