@@ -244,8 +244,8 @@ TEST_P(DdpBackward, BucketsAreLaunchedInOrderDuringBackward) {
         }
       }
       EXPECT_EQ(bytes, 12 * (16 * 16 + 16) * sizeof(float));
-      EXPECT_EQ(trace.buckets.front().unit, "11");
-      EXPECT_EQ(trace.buckets.back().unit.substr(trace.buckets.back().unit.size() - 4), "to 0");
+      EXPECT_TRUE(trace.buckets.front().unit.starts_with("11")) << trace.buckets.front().unit;
+      EXPECT_TRUE((" " + trace.buckets.back().unit).ends_with(" 0")) << trace.buckets.back().unit;
       EXPECT_GE(communication_time(trace), Duration::zero());
       EXPECT_GE(exposed_communication_time(trace), Duration::zero());
     }

@@ -2,6 +2,9 @@
 const config = Object.fromEntries(run.config || []);
 const known = (...keys) => keys.map((key) => config[key]).find((value) => value !== undefined && value !== "null");
 
+// Breaks between words only: a line does not end in the middle of "--steps".
+const commandLine = (command) => element("code", {}, ...command.split(" ").flatMap((word) => [element("span", {}, word), " "]));
+
 // When, where, by which version and command; of a run that was resumed the first start and the last.
 function showOrigin(starts) {
   const [first, last] = [starts[0], starts[starts.length - 1]];
@@ -11,7 +14,7 @@ function showOrigin(starts) {
       + (last.host === first.host ? "" : ` on ${last.host}`) + (last.version === first.version ? "" : ` by rondo ${last.version}`));
   }
   document.getElementById("origin").textContent = parts.filter(Boolean).join(" · ");
-  if (last.command) document.getElementById("command").append(element("code", {}, last.command), " ", copyButton("Copy the command line", last.command));
+  if (last.command) document.getElementById("command").append(commandLine(last.command), " ", copyButton("Copy the command line", last.command));
 }
 
 // The strategy that ran, not the one asked for: "auto" is no strategy.
