@@ -215,6 +215,7 @@ class ProgressCost final : public Callback {
     live_.emplace(folder_).on_train_begin(trainer, outline);
   }
   void on_step_end(Trainer& trainer, const StepRecord& record) override {
+    if (!rows.empty()) return;  // the last step, which is always shown
     constexpr int kSteps = 1'000'000;
     constexpr int kOutputs = 10'000;
     const auto add = [this](const char* what, int times, const std::function<void()>& action) {
@@ -254,7 +255,7 @@ class ProgressCost final : public Callback {
 Json measure_progress() {
   const auto scratch = make_scratch();
   const auto cost = std::make_shared<ProgressCost>(scratch.path());
-  TrainerJob job = mlp_job(1);
+  TrainerJob job = mlp_job(2);
   job.warm_up = 0;
   train(job, {}, cost);
   return cost->rows;
