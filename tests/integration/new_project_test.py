@@ -28,6 +28,8 @@ def test_a_new_project_trains_in_two_commands(new, run, installed, rondo_bin, tm
     line = next(line for line in out.splitlines() if "validation loss" in line)
     assert float(line.split("validation loss ")[1].split(",")[0]) < 1
     assert list((project / "checkpoints").iterdir())
+    wrong = run(project / "build" / "train", "--stratgy", "zero3", env=environment, cwd=project)
+    assert wrong.returncode == 2 and "usage:" in wrong.stderr
     # The same model as a module in rondo's own programs.
     for _ in range(2):  # repeatable
         must("make", "-C", project, "train-module", env=environment, timeout=300)
