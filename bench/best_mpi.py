@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 
-from charts import bytes_text, time_text
+from charts import bytes_text
 from harness import BIN, REPOSITORY, finish, machine, parser_of, run, show, table, wrapped
 
 PEER = REPOSITORY / "apps" / "bench" / "collectives" / "mpi_peer.c"
@@ -75,6 +75,10 @@ def measure(launchers, ranks, sizes, more, realtime):
     if result.returncode != 0:
         raise SystemExit(f"failed: {' '.join(words)}\n{result.stdout}{result.stderr}")
     return json.loads(result.stdout)
+
+
+def time_text(microseconds):
+    return f"{microseconds:.3g} us" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
 
 
 def column_of(row):

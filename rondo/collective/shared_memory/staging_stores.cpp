@@ -70,17 +70,16 @@ bool StagingStores::probes(std::uint64_t ticket) {
 }
 
 bool StagingStores::streams(std::uint64_t ticket, std::uint64_t chunks) const {
-  return (chunks == 1 ? single_ : several_).prefers_streaming() != probes(ticket);
+  return chunks == 1 && times_.prefers_streaming() != probes(ticket);
 }
 
 void StagingStores::add(std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes, Duration time) {
   // In a probe each staging buffer is written twice, and the first time finds it as the other way has left
   // it.
-  if (bytes < kLeastBytes || (probes(ticket) && ticket / kStagingChunks % 2 == 0)) return;
-  Times& times = chunks == 1 ? single_ : several_;
+  if (chunks != 1 || bytes < kLeastBytes || (probes(ticket) && ticket / kStagingChunks % 2 == 0)) return;
   const auto lines = static_cast<double>(bytes) / kCacheLine;
   const double measured = static_cast<double>(std::chrono::nanoseconds(time).count()) / lines;
-  average(streams(ticket, chunks) ? times.streamed : times.cached, measured);
+  average(streams(ticket, chunks) ? times_.streamed : times_.cached, measured);
 }
 
 }  // namespace rondo::shared_memory
