@@ -1,7 +1,6 @@
 """Commands of the documentation run as printed, page by page, and print what the page shows; its C++ compiles.
 
-`make test` runs the installation and the first tutorial, which makes the project of README.md, too; make nightly
-STEPS=pages runs the others, and compiles C++ blocks.
+`make test` runs the pages that a new user reads first; make nightly STEPS=pages the others, and compiles C++ blocks.
 """
 import contextlib
 import os
@@ -18,7 +17,7 @@ from hosts import linked_hosts, why_no_namespaces
 from pages_data import Provider
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-FIRST = ("docs/install.md", "docs/tutorials/own-model.md")
+FIRST = ("README.md", "docs/install.md", "docs/tutorials/own-model.md")
 OTHER_FOLDERS = ("docs/decisions/", "docs/releases/")
 MOST_MARKED = 0.1  # share of the blocks that may be marked as not run
 
