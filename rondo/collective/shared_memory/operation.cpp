@@ -136,6 +136,13 @@ const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t ch
   return staging(rank, chunk) + piece * piece_stride;
 }
 
+template <class Move>
+void Operation::measure(StagingPhase phase, std::uint64_t chunk, const Move& move) {
+  const TimePoint began = Clock::now();
+  move();
+  stores_->add(phase, first_ticket_ + chunk, chunks_, chunk_size(chunk), Clock::now() - began);
+}
+
 bool Operation::streams_chunk(std::uint64_t chunk) const {
   return stores_->streams(first_ticket_ + chunk, chunks_);
 }
@@ -208,11 +215,11 @@ void Operation::copy_in(std::uint64_t chunk) {
           std::memcpy(to + begin, from + begin, end - begin);
         }
       };
-      const TimePoint began = Clock::now();
-      copy(0, own.begin * width);
-      copy(own.end * width, size);
-      if (streams) fence_streamed();
-      stores_->add(first_ticket_ + chunk, chunks_, size - own.size() * width, Clock::now() - began);
+      measure(StagingPhase::copy, chunk, [&] {
+        copy(0, own.begin * width);
+        copy(own.end * width, size);
+        if (streams) fence_streamed();
+      });
     } else {
       std::memcpy(to + piece * piece_stride, from, count);
     }
@@ -315,7 +322,7 @@ void Operation::work_on(std::uint64_t chunk) {
   switch (request_.kind) {
     case OperationKind::all_reduce:
       if (path_ == Path::staged) {
-        reduce_slice_of(chunk);
+        measure(StagingPhase::reduce, chunk, [&] { reduce_slice_of(chunk); });
       } else {
         reduce_chunk(chunk, 0, request_.output.base + offset);
       }
@@ -430,7 +437,7 @@ bool Operation::take() {
   const std::uint64_t before = consumed_;
   if (path_ == Path::staged) {
     while (consumed_ < reduced_ && all_reduced(first_ticket_ + consumed_ + 1)) {
-      fetch_slices(consumed_);
+      measure(StagingPhase::fetch, consumed_, [&] { fetch_slices(consumed_); });
       ++consumed_;
     }
   } else if (path_ != Path::in_place || all_reduced(end_ticket())) {

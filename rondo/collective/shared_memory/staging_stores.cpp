@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "rondo/collective/shared_memory/layout.h"
 
@@ -14,9 +15,6 @@ namespace {
 
 // Chunks with fewer bytes are not measured: reading the clock would dominate.
 constexpr std::size_t kLeastBytes = 4096;
-// Additional time of the peers per streamed line, which they read from memory. Measured: 3 to 5 ns instead of
-// 1.5 to 3 ns between processors that share a cache, the same between others.
-constexpr double kStreamedReadNs = 2;
 // Weight of a measurement, and factor by which one may exceed the average: a copy during which the rank lost
 // its processor counts little.
 constexpr double kWeight = 0.25;
@@ -60,9 +58,13 @@ void fence_streamed() {
 }
 
 bool StagingStores::Times::prefers_streaming() const {
-  // Each way is tried once first.
-  if (cached == 0 || streamed == 0) return cached != 0;
-  return streamed + kStreamedReadNs < cached;
+  // Each way is tried first.
+  const auto measured = [](const PhaseTimes& times) {
+    return std::all_of(times.begin(), times.end(), [](double time) { return time > 0; });
+  };
+  if (!measured(cached) || !measured(streamed)) return measured(cached);
+  const auto sum = [](const PhaseTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); };
+  return sum(streamed) < sum(cached);
 }
 
 bool StagingStores::probes(std::uint64_t ticket) {
@@ -70,16 +72,19 @@ bool StagingStores::probes(std::uint64_t ticket) {
 }
 
 bool StagingStores::streams(std::uint64_t ticket, std::uint64_t chunks) const {
-  return chunks == 1 && times_.prefers_streaming() != probes(ticket);
+  return (chunks == 1 ? single_ : several_).prefers_streaming() != probes(ticket);
 }
 
-void StagingStores::add(std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes, Duration time) {
+void StagingStores::add(StagingPhase phase, std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes,
+                        Duration time) {
   // In a probe each staging buffer is written twice, and the first time finds it as the other way has left
   // it.
-  if (chunks != 1 || bytes < kLeastBytes || (probes(ticket) && ticket / kStagingChunks % 2 == 0)) return;
+  if (bytes < kLeastBytes || (probes(ticket) && ticket / kStagingChunks % 2 == 0)) return;
   const auto lines = static_cast<double>(bytes) / kCacheLine;
   const double measured = static_cast<double>(std::chrono::nanoseconds(time).count()) / lines;
-  average(streams(ticket, chunks) ? times_.streamed : times_.cached, measured);
+  Times& times = chunks == 1 ? single_ : several_;
+  PhaseTimes& phases = streams(ticket, chunks) ? times.streamed : times.cached;
+  average(phases[static_cast<std::size_t>(phase)], measured);
 }
 
 }  // namespace rondo::shared_memory
