@@ -57,34 +57,35 @@ void fence_streamed() {
 #endif
 }
 
-bool StagingStores::Times::prefers_streaming() const {
-  // Each way is tried first.
-  const auto measured = [](const PhaseTimes& times) {
-    return std::all_of(times.begin(), times.end(), [](double time) { return time > 0; });
-  };
-  if (!measured(cached) || !measured(streamed)) return measured(cached);
-  const auto sum = [](const PhaseTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); };
-  return sum(streamed) < sum(cached);
-}
+bool StagingStores::Way::measured() const { return chunks == kStagingChunks; }
 
-bool StagingStores::probes(std::uint64_t ticket) {
-  return ((ticket / (2 * kStagingChunks)) * 0x9E3779B97F4A7C15ULL) >> 57 == 0;
+double StagingStores::Way::total() const { return std::accumulate(phases.begin(), phases.end(), 0.0); }
+
+std::optional<bool> StagingStores::measured_way(std::uint64_t ticket, const Times& times) {
+  const std::uint64_t group = ticket / (2 * kStagingChunks);
+  const std::uint64_t hash = (group * 0x9E3779B97F4A7C15ULL) >> 57;
+  if (hash <= 1) return hash == 1;
+  if (!times.cached.measured()) return false;
+  if (!times.streamed.measured()) return true;
+  return std::nullopt;
 }
 
 bool StagingStores::streams(std::uint64_t ticket, std::uint64_t chunks) const {
-  return (chunks == 1 ? single_ : several_).prefers_streaming() != probes(ticket);
+  const Times& times = chunks == 1 ? single_ : several_;
+  return measured_way(ticket, times).value_or(times.streamed.total() < times.cached.total());
 }
 
 void StagingStores::add(StagingPhase phase, std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes,
                         Duration time) {
-  // In a probe each staging buffer is written twice, and the first time finds it as the other way has left
-  // it.
-  if (bytes < kLeastBytes || (probes(ticket) && ticket / kStagingChunks % 2 == 0)) return;
-  const auto lines = static_cast<double>(bytes) / kCacheLine;
-  const double measured = static_cast<double>(std::chrono::nanoseconds(time).count()) / lines;
   Times& times = chunks == 1 ? single_ : several_;
-  PhaseTimes& phases = streams(ticket, chunks) ? times.streamed : times.cached;
-  average(phases[static_cast<std::size_t>(phase)], measured);
+  const std::optional<bool> streamed = measured_way(ticket, times);
+  // A group writes each staging buffer twice, and the first time finds it as the other way has left it.
+  if (!streamed || bytes < kLeastBytes || ticket / kStagingChunks % 2 == 0) return;
+  Way& way = *streamed ? times.streamed : times.cached;
+  const auto lines = static_cast<double>(bytes) / kCacheLine;
+  average(way.phases[static_cast<std::size_t>(phase)],
+          static_cast<double>(std::chrono::nanoseconds(time).count()) / lines);
+  if (phase == StagingPhase::fetch && !way.measured()) ++way.chunks;
 }
 
 }  // namespace rondo::shared_memory

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "rondo/base/time.h"
 
@@ -24,9 +25,9 @@ enum class StagingPhase : std::uint8_t { copy, reduce, fetch };
 // A store to a line that a peer has read must first invalidate the peer's copy. Between processors that share
 // a cache this is cheap, and the peer then reads the line from that cache; between others it takes so long
 // that streaming past the caches is several times as fast. No interface reports the distance reliably, and
-// virtual processors move, so each rank measures all phases, which do not include waiting: it takes the
-// faster way, and tries the other one for some groups of tickets. All ranks try it for the same ones, so that
-// reading what a peer has streamed counts as well.
+// virtual processors move, so some groups of tickets measure one of the two ways. All ranks then write in the
+// same way, so that the time of reading what a peer has streamed counts; times do not include waiting. For
+// all other tickets each rank takes the way whose phases were faster.
 //
 // Ranks need not decide alike. Not thread-safe; the engine's lock protects it.
 class StagingStores {
@@ -34,20 +35,25 @@ class StagingStores {
   // Returns whether to stream the chunk with this ticket. `chunks` is the number of chunks of its operation:
   // a single chunk leaves staging in the caches until the next operation, several replace each other there.
   bool streams(std::uint64_t ticket, std::uint64_t chunks) const;
-  // Reports the time of a phase of the chunk, which has `bytes`.
+  // Reports the time of a phase of the chunk, which has `bytes`. Only chunks of measuring groups count.
   void add(StagingPhase phase, std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes, Duration time);
 
  private:
-  // Times of the phases in ns per cache line of the chunk; 0 before the first measurement.
-  using PhaseTimes = std::array<double, 3>;
-  struct Times {
-    PhaseTimes cached = {};
-    PhaseTimes streamed = {};
-    bool prefers_streaming() const;
+  // Averages of the measured chunks that were written in one way.
+  struct Way {
+    std::array<double, 3> phases = {};  // ns per cache line of the chunk
+    std::uint64_t chunks = 0;           // number of chunks at the begin, up to that which suffices
+    bool measured() const;
+    double total() const;
   };
-  // Returns true for one group of eight tickets in 128, in no regular order: operations often repeat in a
-  // period.
-  static bool probes(std::uint64_t ticket);
+  struct Times {
+    Way cached;
+    Way streamed;
+  };
+  // Returns whether the ticket's chunk is to measure streaming or normal stores; nothing if it measures
+  // neither. The first groups of eight tickets measure, and then two of 128, in no regular order: operations
+  // often repeat in a period.
+  static std::optional<bool> measured_way(std::uint64_t ticket, const Times& times);
 
   Times single_;
   Times several_;
