@@ -162,7 +162,7 @@ TEST(UnitLimits, NamesUnitLargerThanTheMemoryLimit) {
     const LimitScope limit(KiB(2));
     const std::string message = message_of([&] { strategy->prepare(model.ptr()); });
     EXPECT_NE(message.find("unit 'layer0' has 2.2 KiB of parameters"), std::string::npos) << message;
-    EXPECT_NE(message.find("the limit of this rank's memory is 2.0 KiB. Make smaller units of its layers"),
+    EXPECT_NE(message.find("the limit of this rank's memory is 2.0 KiB. Declare its layers as smaller rondo::Unit"),
               std::string::npos)
         << message;
   });
@@ -254,7 +254,7 @@ TEST(UnitLimits, ModelWithoutUnitsIsOneUnit) {
     barrier(context.world());
   });
   const std::string log = ::testing::internal::GetCapturedStderr();
-  expect_facts(log, {"rondo::Unit", "1.4 KiB", "rondo/nn/unit.h"});
+  expect_facts(log, {"rondo::Unit", "1.4 KiB", "rondo/nn.h"});
   EXPECT_EQ(log.find("1.4 KiB"), log.rfind("1.4 KiB")) << "more than once: " << log;
 }
 
