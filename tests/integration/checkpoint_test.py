@@ -111,7 +111,7 @@ def test_verify_names_the_damaged_tensor(checkpoint, weights, tmp_path):
     (["convert", "weights.safetensors", "weights.safetensors"], 2, "--overwrite"),
     (["convert", "garbage.safetensors", "x.pt"], 1, "garbage.safetensors: "),
     (["verify"], 2, "CHECKPOINT is required"),
-    (["reverse"], 2, "subcommand"),
+    (["reverse"], 2, "'reverse' is not a command"),
     ([], 2, "subcommand"),
 ])
 def test_bad_input(checkpoint, weights, tmp_path, arguments, code, expected):

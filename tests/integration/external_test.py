@@ -86,10 +86,10 @@ def test_find_package_after_install(repository, rondo_bin, installed, libtorch):
 
 
 @pytest.mark.parametrize("builds", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_installed_examples_build(rondo_bin, installed, libtorch, builds):
+def test_installed_examples_build(rondo_bin, installed, libtorch, tmp_path, builds):
     """As examples/README.md says. The nightly run also compiles one, which takes the compile time of libtorch's
     headers; the same program is part of the build under test."""
-    folder = rondo_bin.parent.parent / "external-examples"
+    folder = tmp_path / "build"
     must("cmake", "-Urondo_DIR", "-S", installed / "share" / "rondo" / "examples", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
          UNOPTIMISED, f"-DCMAKE_PREFIX_PATH={installed}", *([f"-DLIBTORCH={libtorch}"] if libtorch else []), *launcher(rondo_bin))
     if not builds:

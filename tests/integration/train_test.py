@@ -100,7 +100,8 @@ def test_one_command_trains_on_two_processes(train, tmp_path):
     events = json.loads((run / "trace.json").read_text())
     events = events["traceEvents"] if isinstance(events, dict) else events
     names = {event["name"] for event in events}
-    assert {"forward", "backward", "optimizer", "data", "all_reduce"} <= names
+    assert {"forward", "backward", "optimizer", "data"} <= names
+    assert any(name.startswith("all_reduce") for name in names)
     assert json.loads((run / "config.json").read_text())["lr"] == 3e-3
 
 

@@ -85,7 +85,7 @@ ONLY_FILES = {"checkpoint convert", "predict -o", "export -o"}
 # Places where programs write to a flag's path, as "source file:the argument", and the writers that try them.
 # mutate_test.py requires all of them.
 WRITES = {
-    "apps/report/main:path": ["report -o"],
+    "apps/report/main:report.path": ["report -o"],
     "apps/report/main:json": ["report --json"],
     "apps/simulate/main:f.json": ["simulate --json"],
     "apps/simulate/main:f.svg": ["simulate --svg"],

@@ -1,4 +1,5 @@
 // `rondo bench-dev trainer`: the overhead of a Trainer's step over a hand-written loop.
+#include <fcntl.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -247,7 +248,7 @@ class ProgressCost final : public Callback {
   };
 
   fs::path folder_;
-  std::unique_ptr<std::FILE, Close> sink_{std::fopen("/dev/null", "w")};
+  std::unique_ptr<std::FILE, Close> sink_{::fdopen(::open("/dev/null", O_WRONLY | O_CLOEXEC), "w")};
   ProgressDisplay display_{{.stream = sink_.get(), .style = ProgressStyle::bar}};
   std::optional<LiveProgress> live_;
 };
