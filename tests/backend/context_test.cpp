@@ -83,13 +83,13 @@ class SilentServer {
   int port_ = 0;
 };
 
-TEST(Context, Rank0NamesTheProcessThatHasItsPort) {
+TEST(Context, NamesTheProcessThatHasThePort) {
   const SilentServer other;
   const std::string own = str("Address already in use by pid ", getpid());
   expect_facts(message_of<Error>([&] { init(other.options(0)); }), {"rank 0 cannot listen", own.c_str()});
 }
 
-TEST(Context, AnotherProgramAtRank0sAddressIsNamed) {
+TEST(Context, NamesAnotherProgramAtTheAddress) {
   const SilentServer other;
   expect_facts(message_of<TimeoutError>([&] { init(other.options(1)); }),
                {"rank 1 cannot reach rank 0", "100 ms", "does not answer", "another program"});

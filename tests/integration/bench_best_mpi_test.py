@@ -16,7 +16,7 @@ def row(system, size, p50, smallest, registered=False, call="work"):
     return {"system": system, "bytes": size, "p50_us": p50, "min_us": smallest, "registered": registered, "call": call, "ranks": 2}
 
 
-def test_ratios_are_to_the_fastest_mpi_of_each_size():
+def test_ratios_are_to_the_fastest_mpi():
     rows = [row("rondo", 4, 2, 1, True, "direct"), row("rondo", 4, 8, 8, True), row("rondo", 4, 4, 2, False, "direct"),
             row("mpich", 4, 6, 1), row("impi", 4, 5, 2),
             row("rondo", 64, 1, 1, True, "direct"), row("rondo", 64, 1, 1, False, "direct"), row("mpich", 64, 3, 3), row("impi", 64, 9, 9)]
@@ -28,7 +28,7 @@ def test_ratios_are_to_the_fastest_mpi_of_each_size():
     assert any(line.startswith("| 4 B | impi | 5 us | 4 us | 2 us | 1.25 (1.25 to 1.25); 0.50 |") for line in lines), lines
 
 
-def test_an_mpi_that_never_yields_is_left_out_only_where_ranks_share_a_processor():
+def test_oversubscribed_ranks_leave_out_a_spinning_mpi():
     assert best_mpi.spins_alone("mpich", 1000, True)
     assert not best_mpi.spins_alone("mpich", 1, True)
     assert not best_mpi.spins_alone("mpich", 1000, False) and not best_mpi.spins_alone("openmpi", 1000, True)

@@ -162,8 +162,9 @@ TEST(UnitLimits, NamesUnitLargerThanTheMemoryLimit) {
     const LimitScope limit(KiB(2));
     const std::string message = message_of([&] { strategy->prepare(model.ptr()); });
     EXPECT_NE(message.find("unit 'layer0' has 2.2 KiB of parameters"), std::string::npos) << message;
-    EXPECT_NE(message.find("the limit of this rank's memory is 2.0 KiB. Declare its layers as smaller rondo::Unit"),
-              std::string::npos)
+    EXPECT_NE(
+        message.find("the limit of this rank's memory is 2.0 KiB. Declare its layers as smaller rondo::Unit"),
+        std::string::npos)
         << message;
   });
 }
