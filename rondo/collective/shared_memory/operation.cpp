@@ -138,6 +138,7 @@ const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t ch
 
 template <class Move>
 void Operation::measure(StagingPhase phase, std::uint64_t chunk, const Move& move) {
+  if (!stores_->measures(first_ticket_ + chunk, chunks_)) return move();
   const TimePoint began = Clock::now();
   move();
   stores_->add(phase, first_ticket_ + chunk, chunks_, chunk_size(chunk), Clock::now() - began);

@@ -75,6 +75,10 @@ bool StagingStores::streams(std::uint64_t ticket, std::uint64_t chunks) const {
   return measured_way(ticket, times).value_or(times.streamed.total() < times.cached.total());
 }
 
+bool StagingStores::measures(std::uint64_t ticket, std::uint64_t chunks) const {
+  return measured_way(ticket, chunks == 1 ? single_ : several_).has_value();
+}
+
 void StagingStores::add(StagingPhase phase, std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes,
                         Duration time) {
   Times& times = chunks == 1 ? single_ : several_;

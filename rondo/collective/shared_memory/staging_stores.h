@@ -35,6 +35,8 @@ class StagingStores {
   // Returns whether to stream the chunk with this ticket. `chunks` is the number of chunks of its operation:
   // a single chunk leaves staging in the caches until the next operation, several replace each other there.
   bool streams(std::uint64_t ticket, std::uint64_t chunks) const;
+  // Returns whether the times of the chunk count; others need no clock.
+  bool measures(std::uint64_t ticket, std::uint64_t chunks) const;
   // Reports the time of a phase of the chunk, which has `bytes`. Only chunks of measuring groups count.
   void add(StagingPhase phase, std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes, Duration time);
 
