@@ -19,6 +19,9 @@ constexpr std::size_t kLeastBytes = 4096;
 // its processor counts little.
 constexpr double kWeight = 0.25;
 constexpr double kLargestFactor = 3;
+// Number of chunks at the begin that are measured in each way. The first ones meet buffers that were never
+// written; their weight has to fade before the ways are compared.
+constexpr std::uint64_t kFirstChunks = 16;
 
 void average(double& average, double measured) {
   if (average == 0) {
@@ -57,7 +60,7 @@ void fence_streamed() {
 #endif
 }
 
-bool StagingStores::Way::measured() const { return chunks == kStagingChunks; }
+bool StagingStores::Way::measured() const { return chunks == kFirstChunks; }
 
 double StagingStores::Way::total() const { return std::accumulate(phases.begin(), phases.end(), 0.0); }
 
