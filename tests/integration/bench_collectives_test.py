@@ -9,7 +9,7 @@ from hosts import why_no_namespaces
 from measured import peer_ratio
 
 KEYS = {"system", "operation", "algorithm", "channel", "registered", "fresh", "ranks", "hosts", "dtype", "codec", "bytes",
-        "p50_us", "min_us", "algbw_gbps", "busbw_gbps", "correct", "chosen", "samples", "longest_gap_us"}
+        "p50_us", "min_us", "algbw_gbps", "busbw_gbps", "correct", "samples", "longest_gap_us"}
 OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all",
               "send_recv", "barrier"]
 SHORT = ["--bursts", "1", "--burst-time", "1ms"]

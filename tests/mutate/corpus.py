@@ -176,8 +176,6 @@ def _trained(folder, binaries, data):
     for plan, words in (("plan.json", []), ("mesh.json", ["--mesh", "pipeline=2"])):
         _call(binaries, folder, "rondo-plan", "profile.json", "--memory-limit", "1GiB", "--quiet", "--plan-time-limit", "1s", "--plan-out",
               plan, *words)
-    _call(binaries, folder, "rondo-bench", "collectives", "--tune", "--sizes", "4B", "--bursts", "1", "--burst-time", "1ms")
-    (folder / "rondo" / "collectives.json").rename(folder / "tuning.json")
     figures = {"gflops": 90.0, "error": 2e-7}
     (folder / "matmul.json").write_text(json.dumps({"format": "rondo-matmul-1", "measurements": [
         {"machine": "another", "library": "/lib.so, 1 bytes, 2", "default": figures, "fast": figures}]}))
@@ -254,8 +252,6 @@ def _trained_cases():
         case("plan.json", [*planned, "--plan", "plan.json"], "cost/step_plan parallel/sharded/sharded_strategy", names=("plan", "--")),
         case("mesh.json", [*planned, "--plan", "mesh.json", "--batch-size", "2"], "cost/step_plan", names=("plan", "--")),
         case("profile.json", ["rondo-simulate", "profile.json"], "cost/profile_json"),
-        case("tuning.json", ["rondo-bench", "collectives", "--sizes", "4B", "--bursts", "1", "--burst-time", "1ms"],
-             "collective/chooser/chooser", environment={"RONDO_TUNING": "tuning.json"}),
         case("matmul.json", worker, "kernels/matmul_choice",
              environment={"RONDO_MATMUL_MEASUREMENTS": "matmul.json", "RONDO_MATMUL": "auto"}),
         case("error.json", ["rondo", "run", "-n", "1", "sh", "-c", 'mv error.json "$TORCHELASTIC_ERROR_FILE"; exit 1'],

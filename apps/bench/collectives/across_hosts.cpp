@@ -105,7 +105,7 @@ Json measure_across_hosts(const CollectivesSettings& settings, const std::string
     Json rows =
         spawn_for_json(ranks, [&](int rank) { return measure_rank(across, hosts, rank, ranks, options); });
     for (Json& row : rows) {
-      row.update({{"hosts", kHosts}, {"rate", rate}, {"chosen", true}});
+      row.update({{"hosts", kHosts}, {"rate", rate}});
       all.push_back(std::move(row));
     }
   }

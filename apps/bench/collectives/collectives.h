@@ -9,8 +9,7 @@
 #include "rondo/backend/group.h"
 #include "rondo/channel/thread_channel.h"
 
-// The parts of `rondo bench collectives`: settings, measurement, rows, the chooser's choices, printed
-// schedules.
+// The parts of `rondo bench collectives`: settings, measurement, rows, printed schedules.
 namespace rondo::bench {
 
 // The length of a measurement.
@@ -19,9 +18,6 @@ struct Effort {
   Duration burst = std::chrono::milliseconds(10);      // target length of a turn
   Duration gap_watch = std::chrono::milliseconds(10);  // length of the watch before each case
   int least_samples = 3;                               // per turn
-  // A contender that is slower than the fastest by more than this factor in the first turn has no further
-  // turns. 0: all have all turns.
-  double hopeless = 0;
 };
 
 struct CollectivesSettings {
@@ -39,8 +35,6 @@ struct CollectivesSettings {
   std::vector<std::string> algorithms;
   std::vector<std::string> channels;
   int hosts = 1;  // number of hosts that schedules are made for
-  bool tune = false;
-  bool check_chooser = false;  // measure again after tuning
   bool deterministic = false;
 
   bool uses(const std::string& channel) const {
@@ -92,10 +86,6 @@ Json to_json(const Row& row, const std::vector<Row>& same_case);
 std::string table_heading(const std::vector<Row>& same_case);
 std::string table_line(const std::vector<Row>& same_case);
 std::string table_footing(const std::vector<Row>& same_case);
-
-// Marks the chooser's choices by the measurements of this run (--tune, which also stores them) or by stored
-// ones. With --check-chooser measures the rows again first, independently of the choices.
-void choose(Json& rows, const CollectivesSettings& settings);
 
 // A schedule to print.
 struct ScheduleChoice {

@@ -1,5 +1,5 @@
-// `rondo bench collectives`: the time of collectives, compared with peers; printed schedules; the chooser's
-// tuning.
+// `rondo bench collectives`: the time of collectives, compared with peers; printed
+// schedules.
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,7 +24,6 @@ constexpr const char* kCollectivesExamples = R"(Examples:
   rondo bench collectives --peers --ranks 2,4 --json out.json  # next to Gloo, and to Open MPI when installed
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
   rondo bench collectives --algorithm all --channel shm,tcp   # every algorithm, beside the engine
-  rondo bench collectives --check-chooser --ranks 2,4         # are its picks within 10 % of the best?
   rondo bench collectives --explain ring --ranks 4            # what each rank sends, receives and adds, and when
   rondo bench collectives --hosts 2 --rate 1gbit --ranks 4 --sizes 25MiB --codec none,bfloat16,int8 --peers
                                                               # all_reduce between two emulated hosts (as root)
@@ -189,17 +188,6 @@ Json run_collectives(CollectivesFlags& flags, bool prints) {
   settings.dtype = parse_float_dtype(flags.dtype, "--dtype:");
   for (const int ranks : settings.ranks) spread_over_hosts(ranks, settings.hosts);
   if (!flags.schedule.algorithm.empty()) return explain_schedule(flags, prints);
-  settings.tune |= settings.check_chooser;
-  if (settings.tune) {
-    // Enough for the chooser, within a minute on two ranks.
-    if (!flags.has("--operations"))
-      flags.operations = "all_reduce,reduce_scatter,all_gather,broadcast,reduce";
-    if (!flags.has("--sizes")) flags.sizes = "4B,1KiB,16KiB,64KiB,1MiB,4MiB,25MiB";
-    if (!flags.has("--bursts")) settings.effort.bursts = 15;
-    if (!flags.has("--burst-time")) flags.burst = "4ms";
-    if (flags.algorithms.empty()) flags.algorithms = "all";
-    settings.effort.hopeless = 3;
-  }
   settings.operations = flags.operations == "all"
                             ? operation_names()
                             : parse_names(flags.operations, "--operations", operation_names());
@@ -217,9 +205,7 @@ Json run_collectives(CollectivesFlags& flags, bool prints) {
   if (settings.hosts == 2 && settings.algorithms.empty())
     return measure_across_hosts(settings, flags.rate, flags.hierarchical);
   say_who_is_missing(settings);
-  Json rows = measure_collectives(settings);
-  choose(rows, settings);
-  return rows;
+  return measure_collectives(settings);
 }
 
 void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
@@ -247,10 +233,6 @@ void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
       ->check(between(1, 64));
   app.add_flag("--deterministic", settings.deterministic,
                "Sum in rank order, independent of algorithm and hosts");
-  app.add_flag("--tune", settings.tune,
-               "Measure the engine and all algorithms on one host and save the results for the chooser");
-  app.add_flag("--check-chooser", settings.check_chooser,
-               "As --tune, then measure again and compare the chooser's picks with the fastest algorithms");
   CLI::Option* explained =
       app.add_option("--explain", flags.schedule.algorithm,
                      "Print the steps of an algorithm for one number of ranks instead of measuring");

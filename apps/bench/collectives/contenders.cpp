@@ -9,7 +9,6 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/chooser/chooser.h"
 #include "rondo/collective/executor.h"
 
 namespace rondo::bench {
@@ -250,33 +249,10 @@ std::shared_ptr<Channel> make_channel(const std::string& name, const Group& worl
                                                "bench-tcp", timeout);
 }
 
-// Returns the chooser's candidates as a user of the group gets them: the engine, and every algorithm with the
-// same calls and the same memory.
-std::vector<std::unique_ptr<Contender>> make_candidates(const CollectivesSettings& settings,
-                                                        const Group& world) {
-  std::vector<std::unique_ptr<Contender>> candidates;
-  const auto add = [&](const std::string& choice, const std::string& label, auto can) {
-    setenv("RONDO_ALGORITHM", choice.c_str(), 1);
-    const auto backend = make_peer_engine("native", world, choice);
-    unsetenv("RONDO_ALGORITHM");
-    candidates.push_back(
-        make_exercise_contender({"rondo", label, "shm", true, true}, can, [backend](const Case& what) {
-          return make_exercise(what.operation, backend, what.bytes, what.dtype, Memory::registered,
-                               /*direct=*/true);
-        }));
-  };
-  add(collective::kEngine, "auto", [](const Case&) { return true; });
-  for (const std::string& algorithm : settings.algorithms) {
-    add(algorithm, algorithm, [algorithm](const Case& what) { return has_operation(algorithm, what); });
-  }
-  return candidates;
-}
-
 }  // namespace
 
 std::vector<std::unique_ptr<Contender>> make_contenders(const CollectivesSettings& settings,
                                                         const Group& world, const ThreadMesh* mesh) {
-  if (settings.tune && mesh == nullptr) return make_candidates(settings, world);
   std::vector<std::unique_ptr<Contender>> contenders;
   const std::string memory = mesh != nullptr ? "threads" : "shm";
   contenders.push_back(

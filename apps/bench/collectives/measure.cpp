@@ -6,7 +6,6 @@
 #include <cmath>
 #include <exception>
 #include <iostream>
-#include <limits>
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -85,18 +84,11 @@ std::vector<Row> run_case(const Case& what, const std::vector<std::unique_ptr<Co
     rows.push_back(
         {what, contender->labels(), group.size(), {}, agreed[0] == 0, {worst_gaps[0], worst_gaps[1]}});
   }
-  std::vector<double> first_turn(playing.size());  // seconds per operation
-  double limit = std::numeric_limits<double>::infinity();
   for (int turn = 0; turn < effort.bursts; ++turn) {
     for (std::size_t i = 0; i < playing.size(); ++i) {
-      if (turn > 0 && first_turn[i] > limit) continue;
       barrier(group);
-      const double elapsed = timed([&] { playing[i]->run(bursts[i]); });
-      if (turn == 0) first_turn[i] = elapsed / bursts[i].samples / bursts[i].batch;
+      playing[i]->run(bursts[i]);
     }
-    if (turn > 0 || effort.hopeless == 0) continue;
-    first_turn = largest(first_turn, group);
-    limit = effort.hopeless * *std::min_element(first_turn.begin(), first_turn.end());
   }
   barrier(group);
   for (std::size_t i = 0; i < playing.size(); ++i) {

@@ -67,8 +67,6 @@ Json to_json(const Row& row, const std::vector<Row>& same_case) {
       {"algbw_gbps", algorithm_bandwidth(row)},
       {"busbw_gbps", algorithm_bandwidth(row) * bus_factor(row.what.operation, row.ranks)},
       {"correct", row.correct},
-      // Schedules were requested by name; all others choose their algorithm themselves.
-      {"chosen", row.labels.algorithm == "auto"},
       {"samples", row.timing.samples},
       {"longest_gap_us", row.gaps.longest_us},
       {"lost_time", row.gaps.lost},

@@ -29,9 +29,9 @@ inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false
 // engine's helper thread while the rank is elsewhere, so that they end even if the Work is dropped. Until
 // then the engine keeps the tensors; the backend's destructor waits a few seconds for operations in flight
 // (Engine::close). Futures complete, and run their callbacks, on the thread that completes the operation. The
-// same holds for collectives that RONDO_ALGORITHM or a measured table assigns to a schedule
-// (ScheduledCollectives), except that a call without asyncOp returns at their end. Reductions add in rank
-// order on every rank. Errors are those of shared_memory::Engine; the first one is final.
+// same holds for collectives that RONDO_ALGORITHM assigns to a schedule (ScheduledCollectives), except that a
+// call without asyncOp returns at their end. Reductions add in rank order on every rank. Errors are those of
+// shared_memory::Engine; the first one is final.
 class NativeBackend final : public RequestBackend, public FailingEngine {
  public:
   // Registers CPU allocations in a group of several ranks. With `request.deterministic`, schedules

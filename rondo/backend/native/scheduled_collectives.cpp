@@ -18,7 +18,7 @@
 namespace rondo {
 namespace {
 
-using collective::Chooser;
+using collective::AlgorithmSelection;
 using collective::Executor;
 using shared_memory::Engine;
 using shared_memory::HelperThread;
@@ -28,32 +28,26 @@ constexpr const char* kVariable = "RONDO_ALGORITHM";
 
 // The settings that rank 0 broadcasts.
 struct AgreedSettings {
-  std::string by_hand;
-  std::string tuning;
+  std::string algorithms;
   bool in_rank_order = false;
 };
 
 std::string format(const AgreedSettings& agreed) {
-  return nlohmann::json{
-      {"by_hand", agreed.by_hand}, {"tuning", agreed.tuning}, {"in_rank_order", agreed.in_rank_order}}
-      .dump();
+  return nlohmann::json{{"algorithms", agreed.algorithms}, {"in_rank_order", agreed.in_rank_order}}.dump();
 }
 
 AgreedSettings parse(const std::string& text) {
-  const std::string source = "the algorithm table of rank 0";
+  const std::string source = "the algorithms of rank 0";
   const auto json = parse_json_strict(text, source);
   const auto entry = [&](const char* key) -> const nlohmann::ordered_json& {
     return json_member(json, key, source);
   };
-  return {json_text(entry("by_hand"), source), json_text(entry("tuning"), source),
-          json_boolean(entry("in_rank_order"), source)};
+  return {json_text(entry("algorithms"), source), json_boolean(entry("in_rank_order"), source)};
 }
 
-AgreedSettings what_is_known_here(bool in_rank_order) {
-  const char* by_hand = std::getenv(kVariable);
-  const collective::Tuning tuning =
-      in_rank_order ? collective::Tuning() : collective::read_tuning_of_this_machine();
-  return {by_hand == nullptr ? "" : by_hand, collective::format_tuning(tuning), in_rank_order};
+AgreedSettings own_settings(bool in_rank_order) {
+  const char* algorithms = std::getenv(kVariable);
+  return {algorithms == nullptr ? "" : algorithms, in_rank_order};
 }
 
 bool is_scheduled(OperationKind kind) {
@@ -97,20 +91,19 @@ std::shared_ptr<ScheduledCollectives> ScheduledCollectives::make(Store& store, s
                                                                  bool in_rank_order) {
   const shared_memory::GroupOptions& options = engine->options();
   const std::string key = str("algorithms/", options.group_name);
-  if (options.rank == 0) store.set(key, format(what_is_known_here(in_rank_order)));
+  if (options.rank == 0) store.set(key, format(own_settings(in_rank_order)));
   const AgreedSettings agreed =
-      parse(value_of_rank(store, key, 0, "the table of algorithms", options.timeout));
-  Chooser chooser(collective::parse_tuning(agreed.tuning, "rank 0's table"),
-                  collective::parse_hand_set(agreed.by_hand, kVariable));
-  if (chooser.only_engine() || options.size == 1) return nullptr;
+      parse(value_of_rank(store, key, 0, "the algorithms of collectives", options.timeout));
+  AlgorithmSelection selection(agreed.algorithms, kVariable);
+  if (selection.only_engine() || options.size == 1) return nullptr;
   return std::shared_ptr<ScheduledCollectives>(
-      new ScheduledCollectives(store, std::move(engine), std::move(chooser), agreed.in_rank_order));
+      new ScheduledCollectives(store, std::move(engine), std::move(selection), agreed.in_rank_order));
 }
 
-ScheduledCollectives::ScheduledCollectives(Store& store, std::shared_ptr<Engine> engine, Chooser chooser,
-                                           bool in_rank_order)
+ScheduledCollectives::ScheduledCollectives(Store& store, std::shared_ptr<Engine> engine,
+                                           AlgorithmSelection selection, bool in_rank_order)
     : engine_(std::move(engine)),
-      chooser_(std::move(chooser)),
+      selection_(std::move(selection)),
       rank_(engine_->rank()),
       size_(engine_->size()),
       in_rank_order_(in_rank_order),
@@ -131,25 +124,24 @@ ScheduledCollectives::~ScheduledCollectives() {
       std::uncaught_exceptions() > 0 ? Duration::zero() : Duration(shared_memory::kLeavePatience));
 }
 
-std::optional<collective::Choice> ScheduledCollectives::choose(const CollectiveRequest& request) const {
+std::optional<std::string> ScheduledCollectives::algorithm_for(const CollectiveRequest& request) const {
   // The engine runs averages of integers, and refuses undefined reductions.
   if (!is_scheduled(request.kind) || request.weighted || request.elements == 0 ||
       !supports(request.type, request.reduction)) {
     return {};
   }
-  collective::Choice choice = chooser_.choose(request.kind, size_, buffer_bytes(request));
-  if (choice.algorithm == collective::kEngine) return {};
-  if (!collective::find_algorithm(choice.algorithm).has(request.kind)) return {};
-  return choice;
+  const std::string& algorithm = selection_.of(request.kind);
+  if (algorithm == collective::kEngine || !collective::find_algorithm(algorithm).has(request.kind)) return {};
+  return algorithm;
 }
 
 std::optional<std::uint64_t> ScheduledCollectives::start(const CollectiveRequest& request, Owner owner,
                                                          const Deadline& deadline, bool caller_waits) {
-  std::optional<collective::Choice> choice = choose(request);
-  if (!choice) return {};
+  std::optional<std::string> algorithm = algorithm_for(request);
+  if (!algorithm) return {};
   // Throws if the group has failed or was shut down.
   const std::uint64_t announcement = engine_->start(announced(request), nullptr, deadline);
-  QueuedCollective queued{request, std::move(owner), *std::move(choice), announcement, deadline};
+  QueuedCollective queued{request, std::move(owner), *std::move(algorithm), announcement, deadline};
   const std::lock_guard lock(mutex_);
   if (given_up_) std::rethrow_exception(given_up_);
   queue_.push_back(std::move(queued));
@@ -253,7 +245,7 @@ void ScheduledCollectives::run_schedule(const QueuedCollective& queued, const De
   if (queued.announcement > 0) engine_->wait(queued.announcement - 1, wait);
   announcement_ = queued.announcement;
   const std::span<std::byte> buffer = fill_buffer(queued.request);
-  executor_for(queued.request, queued.choice).run(*channel_, buffer, wait);
+  executor_for(queued.request, queued.algorithm).run(*channel_, buffer, wait);
   take_result(queued.request, buffer);
   // A rank that only sends may complete before the others have started.
   engine_->wait_agreed(queued.announcement, wait);
@@ -301,13 +293,11 @@ std::uint64_t ScheduledCollectives::buffer_bytes(const CollectiveRequest& reques
   return request.bytes() * (has_pieces(request.kind) ? static_cast<std::uint64_t>(size_) : 1);
 }
 
-Executor& ScheduledCollectives::executor_for(const CollectiveRequest& request,
-                                             const collective::Choice& choice) {
-  std::unique_ptr<Executor>& executor = executors_[{request.kind, request.type, request.reduction,
-                                                    request.root, request.bytes(), choice.algorithm}];
+Executor& ScheduledCollectives::executor_for(const CollectiveRequest& request, const std::string& algorithm) {
+  std::unique_ptr<Executor>& executor =
+      executors_[{request.kind, request.type, request.reduction, request.root, request.bytes(), algorithm}];
   if (executor == nullptr) {
-    if (rank_ == 0)
-      log::info("algorithm ", choice.algorithm, " for ", describe(request), ": ", choice.reason);
+    if (rank_ == 0) log::info("algorithm ", algorithm, " for ", describe(request));
     collective::ScheduleRequest schedule;
     schedule.operation = request.kind;
     schedule.rank = rank_;
@@ -316,7 +306,7 @@ Executor& ScheduledCollectives::executor_for(const CollectiveRequest& request,
     schedule.element_bytes = element_bytes(request.type);
     schedule.root = request.root;
     schedule.in_rank_order = in_rank_order_;
-    executor = std::make_unique<Executor>(collective::make_schedule(choice.algorithm, schedule), request.type,
+    executor = std::make_unique<Executor>(collective::make_schedule(algorithm, schedule), request.type,
                                           request.reduction);
   }
   return *executor;

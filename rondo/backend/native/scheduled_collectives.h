@@ -12,15 +12,14 @@
 
 #include "rondo/base/cancel.h"
 #include "rondo/channel/store.h"
-#include "rondo/collective/chooser/chooser.h"
+#include "rondo/collective/algorithms/selection.h"
 #include "rondo/collective/executor.h"
 #include "rondo/collective/shared_memory/engine.h"
 
 namespace rondo {
 
-// Runs collectives of a group by a schedule if the chooser finds a schedule that is faster than the engine,
-// or if RONDO_ALGORITHM names one: all_reduce, reduce_scatter, all_gather, broadcast and reduce. The engine
-// runs all others.
+// Runs collectives of a group by the schedules that RONDO_ALGORITHM selects: all_reduce, reduce_scatter,
+// all_gather, broadcast and reduce. The engine runs all others.
 //
 // Schedules run one after the other in the order in which they were started, on a waiting thread or on a
 // helper thread, so that schedules end while their rank is elsewhere. The sums may be added in another order
@@ -34,9 +33,8 @@ namespace rondo {
 class ScheduledCollectives {
  public:
   // Makes the object, or returns null if the engine runs every collective. Collective over the store: rank 0
-  // broadcasts its measurements (tuning_path()), the user's settings and whether sums are added in rank
-  // order, so that all ranks choose alike. In rank order only the user's settings apply, because the
-  // measurements are of other schedules. Throws UsageError for an invalid RONDO_ALGORITHM, on all ranks.
+  // broadcasts RONDO_ALGORITHM and whether sums are added in rank order, so that all ranks use the same
+  // schedules. Throws UsageError for an invalid RONDO_ALGORITHM, on all ranks.
   static std::shared_ptr<ScheduledCollectives> make(Store& store,
                                                     std::shared_ptr<shared_memory::Engine> engine,
                                                     bool in_rank_order);
@@ -71,14 +69,15 @@ class ScheduledCollectives {
   struct QueuedCollective {
     CollectiveRequest request;
     Owner owner;
-    collective::Choice choice;
+    std::string algorithm;
     std::uint64_t announcement;  // engine's sequence number of the announcement
     Deadline deadline;
   };
 
   ScheduledCollectives(Store& store, std::shared_ptr<shared_memory::Engine> engine,
-                       collective::Chooser chooser, bool in_rank_order);
-  std::optional<collective::Choice> choose(const CollectiveRequest& request) const;
+                       collective::AlgorithmSelection selection, bool in_rank_order);
+  // Returns the selected algorithm; empty if the engine is to run the collective.
+  std::optional<std::string> algorithm_for(const CollectiveRequest& request) const;
   void help(shared_memory::HelperThread::Control& control);
   // Runs the first collective of the queue with the lock released; no other may be running. Returns the
   // owner, which must be announced without the lock.
@@ -90,13 +89,13 @@ class ScheduledCollectives {
   void give_up(const std::exception_ptr& error);
   void end_all(const std::exception_ptr& error, Duration patience);
 
-  collective::Executor& executor_for(const CollectiveRequest& request, const collective::Choice& choice);
+  collective::Executor& executor_for(const CollectiveRequest& request, const std::string& algorithm);
   std::uint64_t buffer_bytes(const CollectiveRequest& request) const;
   std::span<std::byte> fill_buffer(const CollectiveRequest& request);
   void take_result(const CollectiveRequest& request, std::span<const std::byte> buffer) const;
 
   const std::shared_ptr<shared_memory::Engine> engine_;
-  const collective::Chooser chooser_;
+  const collective::AlgorithmSelection selection_;
   const int rank_;
   const int size_;
   const bool in_rank_order_;
