@@ -245,18 +245,18 @@ def main():
     # Ends the tests under way, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     arguments, tests = parse(sys.argv[1:])
+    torch = importlib.metadata.version("torch")
     rows = {}
     for name in arguments.suites.split(","):
         outcomes = run_suite(name, arguments, tests)
         if outcomes is not None:
             rows[name] = summary(outcomes)
+            if arguments.json:  # after each suite: a run of all takes long, and may be ended before
+                arguments.json.write_text(json.dumps({"torch": torch, "repeat": arguments.repeat, "gloo_repeat": arguments.gloo_repeat,
+                                                      "suites": rows}, indent=1))
     if not any(row[backend]["tests"] for row in rows.values() for backend in BACKENDS):
         sys.exit(2)
-    torch = importlib.metadata.version("torch")
     print_table(rows, torch, arguments.repeat, arguments.gloo_repeat)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"torch": torch, "repeat": arguments.repeat, "gloo_repeat": arguments.gloo_repeat, "suites": rows},
-                                             indent=1))
     unexplained = any(test["backend"] == "rondo" and not test["reason"] for row in rows.values() for test in row["differing"])
     sys.exit(1 if unexplained else 0)
 
