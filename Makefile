@@ -95,9 +95,9 @@ support: build ## every strategy with everything a training may have besides, ea
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/integration/support.py
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/integration/support_loops.py
 
-plugin-peers: build ## PyTorch's own tests over Gloo and rondo, TESTS=/path/to/pytorch/test [SUITES=spawn,gloo] [NAMES=x] [REPEAT=20]
+plugin-peers: $(if $(TORCH),,build) ## PyTorch's own tests over Gloo and rondo, TESTS=/path/to/pytorch/test [SUITES=spawn,gloo] [NAMES=x] [REPEAT=20] [TORCH=2.15.0]
 	@test -n "$(TESTS)" || { echo "set TESTS=/path, the folder test of PyTorch's sources" >&2; exit 2; }
-	@.venv/bin/python python/peers/run.py "$(TESTS)" --package build/$(PRESET)/python $(if $(SUITES),--suites $(SUITES)) $(if $(NAMES),--names "$(NAMES)") $(if $(REPEAT),--repeat $(REPEAT))
+	@TORCH="$(TORCH)" PRESET="$(PRESET)" scripts/plugin_peers.sh "$(TESTS)" $(if $(SUITES),--suites $(SUITES)) $(if $(NAMES),--names "$(NAMES)") $(if $(REPEAT),--repeat $(REPEAT)) $(if $(JSON),--json $(JSON))
 
 bench-planner: build ## the planner on 200 random profiles, against its bound and its baselines
 	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py

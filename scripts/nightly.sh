@@ -11,10 +11,11 @@
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
 #   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13, refused by 11 (root)
 #   reproduce  packages compiled in two folders have the same bytes
-#   torches    packages for the newest torch that PyPI serves, tested as those for .venv's; TORCHES="2.11.0 2.14.1" for others
+#   torches    packages for the newest torch that PyPI serves, tested as those for .venv's; TORCHES="2.11.0 2.14.1" for others;
+#              with TESTS=/path/to/pytorch/test also PyTorch's own tests over the plug-in of each
 #   recipes    conan create, which builds rondo from the checkout
 #   external   rondo compiled as a part of another project, whose programs run
-#   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
+#   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use or one near it
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
 #   long       tests that make test leaves out since a shorter one covers most of what they do
 #   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
@@ -71,6 +72,7 @@ torches() {
   local version
   for version in ${TORCHES:-$("$python" -m pip index versions torch 2>/dev/null | sed -n 's/^torch (\(.*\))$/\1/p')}; do
     make package KINDS=wheel TORCH="$version"
+    [ -z "${TESTS:-}" ] || make plugin-peers TESTS="$TESTS" TORCH="$version" JSON="$logs/peers-$version.json"
   done
 }
 recipes() {

@@ -11,7 +11,8 @@ from package_archive import files_below, is_program, source_date
 from package_libraries import ROOT, copy_stripped, output_of, run
 from package_stage import make_stage, versions
 
-# Folders of rondo/share that pip puts into the environment's own share, where shells and `man` look.
+# Folders of rondo/share that pip also puts into the environment's own share, where shells and `man` look. Those in rondo/share are for
+# environments without a usual prefix: `rondo --prefix` names their folder in every kind of installation.
 OF_SHELLS = ("bash-completion", "fish", "man", "zsh")
 # What a package of manylinux may need of the C++ library, by the oldest glibc that systems with it have (PEP 600).
 CXX_OF_GLIBC = {(3, 4, 28): (2, 31), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35), (3, 4, 31): (2, 38), (3, 4, 32): (2, 39)}
@@ -132,7 +133,7 @@ def make_wheel(build, output):
     share = folder / f"rondo-{version}.data" / "data" / "share"
     share.mkdir(parents=True)
     for name in OF_SHELLS:
-        (folder / "rondo" / "share" / name).rename(share / name)
+        shutil.copytree(folder / "rondo" / "share" / name, share / name)
     scripts = folder / f"rondo-{version}.data" / "scripts"
     scripts.mkdir(parents=True)
     programs = [f'"$here/{packages.format(python=python)}/rondo/bin/rondo"' for packages in SITE_PACKAGES]

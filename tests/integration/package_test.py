@@ -101,6 +101,21 @@ def test_the_wheel_is_a_backend_of_torch_distributed(environment):
 
 
 @pytest.mark.xdist_group("package")
+def test_prefix_holds_completions_and_manual_pages(environment, repository):
+    prefix = pathlib.Path(environment.run("rondo", "--prefix").stdout.strip())
+    for share in (prefix / "share", environment.folder / "share"):
+        for file in ("bash-completion/completions/rondo", "zsh/site-functions/_rondo", "fish/vendor_completions.d/rondo.fish", "man/man1/rondo.1"):
+            assert (share / file).is_file(), share / file
+    # The line of docs/install.md, in a shell without the package bash-completion.
+    page = (repository / "docs" / "install.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith('source "$(rondo --prefix)'))
+    script = line + "\nCOMP_WORDS=(rondo compl) COMP_CWORD=1 COMP_LINE='rondo compl' COMP_POINT=11\n_rondo\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n"
+    done = subprocess.run(["bash", "--norc", "-c", script], env={"PATH": f"{environment.folder}/bin:/usr/bin:/bin"}, capture_output=True,
+                          text=True, timeout=180)
+    assert done.returncode == 0 and done.stdout.split() == ["completion"] and not done.stderr, done
+
+
+@pytest.mark.xdist_group("package")
 def test_a_project_builds_against_the_wheel(environment):
     project = environment.home / "project"
     project.mkdir()
