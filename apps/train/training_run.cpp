@@ -306,7 +306,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
     log::set_prefix(str("worker ", place.reader));
   } else {
     verify_same_arguments(
-        context, "rondo train",
+        context, "this command",
         {{.name = "--strategy", .value = flags.strategy}, {.name = "--mesh", .value = flags.mesh}});
     lie_on([&] { return flags.is_planned ? Mesh() : mesh_of(flags, context.world_size()); });
   }
