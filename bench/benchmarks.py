@@ -200,7 +200,7 @@ def pipelines(rows):
 # Sections of the page that appear if they were measured: group, heading, text, function of the tables.
 STEP_SECTIONS = [
     ("sharded", "Sharded training on one host", "With the same matrix products as PyTorch. zero1 and zero2 are compared with "
-     "ZeroRedundancyOptimizer (zero1), zero3 with\nFSDP2. Peaks count pages that ranks share once ([cli.md](cli.md#rondo-bench-step)).",
+     "ZeroRedundancyOptimizer (zero1), zero3 with\nFSDP2. Peaks count pages that ranks share once ([keys](cli/bench.md#rondo-bench-step)).",
      steps),
     ("step_hosts", "Training between two hosts, 1 Gbit", "One rank on each host. The bound is the larger of the step of one process and the "
      "time that the link needs for the least\ndata that the strategy must send.", steps),
@@ -209,7 +209,7 @@ STEP_SECTIONS = [
      "[matrix products](precision.md#matrix-products). The ratios are those of ddp.", steps),
     ("pipeline", "Pipelines on one host", "gpt-25m in 2 stages, 8 samples in 8 micro-batches; PyTorch runs torch.distributed.pipelining over Gloo. "
      "Idle is the time\nof the rank that waits longest; the simulation has the measured times of forward and backward\n"
-     "([cli.md](cli.md#rondo-bench-dev-pipeline)).", pipelines),
+     "([keys](cli/bench-dev.md#rondo-bench-dev-pipeline)).", pipelines),
     ("pipeline_emulated", "Pipelines of 4 ranks, emulated accelerators", "Two units a rank, 8 micro-batches. Forward, input gradient and weight "
      "gradient of a unit take 10 ms each, during which\nthe core is free.", pipelines),
     ("pipeline_hosts", "Pipelines between two hosts, 1 Gbit", "As on one host; ddp has 4 samples a rank.", pipelines),

@@ -15,7 +15,7 @@ from harness import keep, kept, machine, parser_of, rondo_json, table, value_tex
 # Words after `rondo`, and additional environment variables.
 PARTS = {
     "checkpoint": (["bench", "checkpoint", "--peers", "--runs", "8"], {}),
-    # OpenMP's threads must sleep while callbacks work: docs/cli.md.
+    # OpenMP's threads must sleep while callbacks work: docs/cli/bench-dev.md.
     "trainer": (["bench-dev", "trainer"], {"OMP_NUM_THREADS": "1"}),
     "loader": (["bench-dev", "loader", "--peers"], {}),
 }

@@ -8,7 +8,7 @@ set(RONDO_TORCH_LAYERS "" CACHE INTERNAL "")
 set(RONDO_CORE_LAYERS "" CACHE INTERNAL "")
 set(RONDO_OPTIONS_LAYERS "" CACHE INTERNAL "")
 
-# What every file on libtorch needs, precompiled. Not <torch/torch.h>: g++ instantiates a precompiled header's pending
+# The precompiled header of all files on libtorch. Not <torch/torch.h>: g++ instantiates a precompiled header's pending
 # templates again in every file, which costs 18 s each with the umbrella header and 3 s with this one. clang instantiates
 # them once, in the header: scripts/common.sh gives it the umbrella header.
 set(RONDO_PRECOMPILED_HEADERS "<torch/types.h>" CACHE STRING "The precompiled header of what is built on libtorch")
@@ -130,7 +130,7 @@ function(rondo_layer name)
   endif()
 endfunction()
 
-# What engines need of the system, and their modules: each folder of an engine may have an engine.cmake, for CMakeLists.txt
+# Includes each engine's engine.cmake, which finds its system libraries and adds its module. CMakeLists.txt calls this
 # after all layers. Its `engine_folder` is that folder.
 macro(rondo_engines)
   file(GLOB engines CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rondo/backend/*/engine.cmake")

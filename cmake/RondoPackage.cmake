@@ -97,7 +97,7 @@ foreach(program IN LISTS programs)
   add_dependencies(rondo_package ${target})
 endforeach()
 
-# What find_package(rondo) in a package knows of this build.
+# Settings of this build for find_package(rondo) in a package.
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" libtorch_minor "${Libtorch_VERSION}")
 file(WRITE "${RONDO_PACKAGE_BINARY_DIR}/rondoContent.cmake" "set(_rondo_libtorch_minor ${libtorch_minor})\n\
 set(_rondo_core_layers ${RONDO_CORE_LAYERS})\nset(_rondo_torch_layers ${RONDO_TORCH_LAYERS})\n")

@@ -1,4 +1,4 @@
-# Where programs look for shared libraries. A build, an installation and a package have the same folders below their own, so
+# Search path of programs for shared libraries. A build, an installation and a package have the same folders below their own, so
 # the same programs work in each of them without a change:
 #
 #   lib/rondo                  libraries that come with rondo, as the planner's solver

@@ -77,8 +77,8 @@ if(RONDO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND RONDO_IS_TOP_LEVEL)
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${RONDO_CCACHE})
 endif()
-# For who builds the same sources once more (tests/integration/external_test.py).
-set(RONDO_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}" CACHE INTERNAL "What stands before the compiler")
+# The launcher for other builds of the same sources (tests/integration/external_test.py).
+set(RONDO_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}" CACHE INTERNAL "Prefix of the compiler's command line")
 # The first fast linker that is here and that the compiler knows (g++ knows mold from version 12 on).
 include(CheckLinkerFlag)
 foreach(linker mold lld)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the documentation site in build/docs:  scripts/docs.sh [--without-api] | --serve
 #
-# Fails, and names the file and line, if a link is dead, a page is in no table of contents, docs/cli.md differs from the
+# Fails, and names the file and line, if a link is dead, a page is in no table of contents, docs/cli differs from the
 # programs, docs/README.md from docs/index.md, or a public declaration has no comment. RONDO_BIN is the folder of the built programs (build/release/bin).
 # --without-api leaves out the reference of the C++ headers, which takes most of the time and needs Doxygen.
 # --serve shows the built site in a browser of this machine.
@@ -59,7 +59,7 @@ rondo=${RONDO_BIN:-build/release/bin}/rondo
 if [ -x "$rondo" ]; then
   "$venv/bin/python" scripts/cli_page.py "$rondo" --check || status=1
 else
-  say "note: docs/cli.md was not compared with the programs, because $rondo does not exist"
+  say "note: docs/cli was not compared with the programs, because $rondo does not exist"
 fi
 if [ -f docs/README.md ]; then
   "$venv/bin/python" scripts/docs_index.py --check || status=1

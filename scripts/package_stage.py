@@ -10,7 +10,7 @@ import shutil
 from package_archive import files_below, source_date
 from package_libraries import ROOT, copy_libraries, copy_licences, copy_stripped, own_libraries, run
 
-# Of what is in the programs, without being a library that is copied.
+# Debian packages that are compiled into the programs, without a copied library.
 COMPILED_IN = ["nlohmann-json3-dev", "libcli11-dev", "libtomlplusplus-dev", "libjs-chart.js"]
 # Those whose interface changes with each release of a distribution, by the beginning of their names.
 UNSTEADY = ("libspdlog", "libfmt", "libhighs")

@@ -14,9 +14,9 @@ from package_stage import make_stage, versions
 # Folders of rondo/share that pip also puts into the environment's own share, where shells and `man` look. Those in rondo/share are for
 # environments without a usual prefix: `rondo --prefix` names their folder in every kind of installation.
 OF_SHELLS = ("bash-completion", "fish", "man", "zsh")
-# What a package of manylinux may need of the C++ library, by the oldest glibc that systems with it have (PEP 600).
+# Allowed versions of the C++ library in a manylinux package, with the oldest glibc of systems that have it (PEP 600).
 CXX_OF_GLIBC = {(3, 4, 28): (2, 31), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35), (3, 4, 31): (2, 38), (3, 4, 32): (2, 39)}
-# Where packages of Python may be, relative to their scripts: in an environment, for a user (pip install --user), for the system, or in a
+# Possible folders of Python packages, relative to their scripts: in an environment, for a user (pip install --user), for the system, or in a
 # folder (pip install --target).
 SITE_PACKAGES = ("../lib/python{python}/site-packages", "../lib64/python{python}/site-packages", "../lib/python{python}/dist-packages",
                  "../lib/python3/dist-packages", "..")

@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
@@ -21,6 +22,7 @@
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/launch/job.h"
 #include "rondo/models/model_file.h"
+#include "rondo/models/model_options.h"
 #include "rondo/models/model_setup.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
@@ -34,6 +36,7 @@ namespace {
 struct Flags {
   std::string model = "gpt-25m";
   std::string config;
+  std::optional<std::int64_t> seq_len;
   std::vector<std::string> unit_rules;
   std::int64_t batch_size = 4;
   std::string loss = "cross_entropy";
@@ -58,7 +61,7 @@ int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
 
 // Returns a batch of random values. For an element-wise loss the target has the output's sizes.
 rondo::Batch batch_for(const rondo::Model& model, const Flags& flags) {
-  const rondo::ExampleBatch example = rondo::example_batch(model, flags.batch_size);
+  const rondo::ExampleBatch example = rondo::example_batch(model, flags.batch_size, flags.seq_len);
   rondo::Batch batch{.inputs = {example.input}, .targets = {example.target}, .samples = flags.batch_size};
   if (flags.loss == "cross_entropy" || flags.loss == "nll") return batch;
   const at::NoGradGuard no_gradients;
@@ -67,9 +70,20 @@ rondo::Batch batch_for(const rondo::Model& model, const Flags& flags) {
   return batch;
 }
 
+// Returns the model's settings by --model-config and --seq-len. Throws UsageError for a model without
+// sequences.
 nlohmann::json model_config(const Flags& flags) {
-  if (flags.config.empty()) return nlohmann::json::object();
-  return rondo::parse_json_flag(flags.config, "--model-config");
+  nlohmann::json config = nlohmann::json::object();
+  if (!flags.config.empty()) config = rondo::parse_json_flag(flags.config, "--model-config");
+  if (!flags.seq_len) return config;
+  const rondo::OptionValues options = {{"seq-len", std::to_string(*flags.seq_len)}};
+  if (!rondo::model_file(flags.model)) {
+    const std::vector<rondo::Declaration> models = rondo::declared_models();
+    rondo::refuse_options_of_others(models, *rondo::find_declaration(models, flags.model), "model",
+                                    flags.model, options);
+  }
+  config.update(rondo::model_setup(flags.model, options)->settings());
+  return config;
 }
 
 void profile(const Flags& flags, const rondo::Context& context) {
@@ -160,6 +174,9 @@ int main(int argc, char** argv) {
   app.add_option(
       "--model-config", flags.config,
       "JSON settings of the model; for your own also {\"input_shape\": [1, 28, 28], \"classes\": 10}");
+  app.add_option("--seq-len", flags.seq_len,
+                 "Sequence length, as in rondo train: bytes of text (gpt), tokens (bert, default 128)")
+      ->check(rondo::positive_number());
   app.add_option("--unit-rules", flags.unit_rules,
                  "Layers that become units: all, type:Linear, name:blocks.*, parameters:10000")
       ->delimiter(',');

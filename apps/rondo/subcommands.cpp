@@ -10,6 +10,7 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/libtorch_location.h"
+#include "apps/common/wrong_flag.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -63,7 +64,10 @@ std::string subcommand_program(const std::string& name) {
                          "; build it with 'cmake --build build/release --target rondo-", name,
                          "', or install rondo again"));
   }
-  throw UsageError(str("'", name, "' is not a rondo command; there are ", rondo::join(names, ", ")));
+  const std::string meant = rondo::suggest_option(name, names);
+  throw UsageError(
+      str("'", name, "' is not a rondo command; ",
+          meant.empty() ? "there are " + rondo::join(names, ", ") : str("did you mean ", meant, "?")));
 }
 
 namespace {

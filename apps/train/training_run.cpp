@@ -45,6 +45,7 @@
 #include "rondo/train/callbacks/progress_display.h"
 #include "rondo/train/callbacks/run_record.h"
 #include "rondo/train/callbacks/timeline.h"
+#include "rondo/train/fit_arguments.h"
 #include "rondo/train/log_targets/log_targets.h"
 #include "rondo/train/trainer.h"
 #include "rondo/train/training_place.h"
@@ -304,6 +305,9 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   if (place.is_served) {
     log::set_prefix(str("worker ", place.reader));
   } else {
+    verify_same_arguments(
+        context, "this command",
+        {{.name = "--strategy", .value = flags.strategy}, {.name = "--mesh", .value = flags.mesh}});
     lie_on([&] { return flags.is_planned ? Mesh() : mesh_of(flags, context.world_size()); });
   }
 

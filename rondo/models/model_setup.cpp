@@ -94,12 +94,16 @@ std::vector<std::string> models_for(const std::string& unit) {
 
 namespace {
 
-constexpr std::int64_t kExampleLength = 128;  // tokens of a bert's texts
+constexpr std::int64_t kExampleLength = 128;  // default tokens of a bert's texts
 
 // Packs the input for BertInput::unpack.
-ExampleBatch bert_example(const ConfigReader& config, std::int64_t samples) {
+ExampleBatch bert_example(const ConfigReader& config, std::int64_t samples,
+                          std::optional<std::int64_t> given) {
   const std::int64_t vocabulary = config.positive("vocabulary");
-  const std::int64_t length = std::min(config.positive("positions"), kExampleLength);
+  const std::int64_t positions = config.positive("positions");
+  if (given.value_or(0) > positions)
+    throw UsageError(str("--seq-len ", *given, ": the model has ", positions, " positions"));
+  const std::int64_t length = given.value_or(std::min(positions, kExampleLength));
   const at::Tensor tokens = at::randint(vocabulary, {samples, length}, at::kLong);
   const at::Tensor target = config.text("task") == "mlm"
                                 ? tokens.clone()
@@ -109,11 +113,11 @@ ExampleBatch bert_example(const ConfigReader& config, std::int64_t samples) {
 
 }  // namespace
 
-ExampleBatch example_batch(const Model& model, std::int64_t samples) {
+ExampleBatch example_batch(const Model& model, std::int64_t samples, std::optional<std::int64_t> length) {
   const nlohmann::json& config = model.config;
   const ConfigReader reader(model.name, config);
   try {
-    if (config.contains("positions") && config.contains("task")) return bert_example(reader, samples);
+    if (config.contains("positions") && config.contains("task")) return bert_example(reader, samples, length);
     if (config.contains("context")) {
       const std::int64_t context = reader.positive("context");
       const std::int64_t vocabulary = reader.positive("vocabulary");

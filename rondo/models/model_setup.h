@@ -63,8 +63,10 @@ struct ExampleBatch {
   at::Tensor target;  // int64 classes or tokens
 };
 
-// Creates a batch from the model's configuration. Throws UsageError if it has neither context and vocabulary
-// nor input_shape and classes.
-ExampleBatch example_batch(const Model& model, std::int64_t samples);
+// Creates a batch from the model's configuration. Samples of a bert have `length` tokens, by default 128 or
+// all of its positions if these are fewer; other models have their own length. Throws UsageError if the
+// configuration has neither context and vocabulary nor input_shape and classes, and for a bert with fewer
+// positions than `length`.
+ExampleBatch example_batch(const Model& model, std::int64_t samples, std::optional<std::int64_t> length = {});
 
 }  // namespace rondo

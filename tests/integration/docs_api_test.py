@@ -41,7 +41,7 @@ CLASS = """class Number final : public Value {
              int width) const override;
   void grow(int by,
             int most);
-  // Of numbers.
+  // A parity.
   enum class Kind {
     odd,
     even,  // none is left

@@ -114,10 +114,11 @@ def test_each_fault_is_named_with_its_line(project):
 
 def test_undocumented_flag_is_named(project, repository, rondo_bin):
     root, build = project
-    text = (repository / "docs" / "cli.md").read_text().splitlines(keepends=True)
+    text = (repository / "docs" / "cli" / "train-flags.md").read_text().splitlines(keepends=True)
     number = next(number for number, line in enumerate(text, 1) if line.startswith("| `--model "))
-    (root / "docs" / "cli.md").write_text("".join(text[:number - 1] + text[number:]))
+    (root / "docs" / "cli").mkdir()
+    (root / "docs" / "cli" / "train-flags.md").write_text("".join(text[:number - 1] + text[number:]))
     result = build(RONDO_BIN=str(rondo_bin))
     assert result.returncode == 1
-    assert f"docs/cli.md:{number}: " in result.stderr
+    assert f"docs/cli/train-flags.md:{number}: " in result.stderr
     assert "--model" in result.stderr

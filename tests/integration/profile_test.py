@@ -5,8 +5,8 @@ import pytest
 
 
 def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
-    config = {"layers": 3, "heads": 2, "width": 64, "context": 32}
-    result = run(rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config),
+    config = {"layers": 3, "heads": 2, "width": 64}
+    result = run(rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config), "--seq-len", 32,
                  "--passes", 3, "--largest", "1MiB", "--json", "profile.json")
     assert result.returncode == 0, result.stderr
     for stage in ("units", "layers", "link"):  # each takes minutes for a larger model
@@ -84,6 +84,8 @@ def test_a_profile_is_of_a_loss(run, rondo_bin, tmp_path):
     (["--json", "p.json", "--model", "resnet"], "--model"),
     (["--json", "p.json", "--nproc-per-node", "1"], "--nproc-per-node"),
     (["--json", "p.json", "--loss", "distance"], "--loss"),
+    (["--json", "p.json", "--model", "gpt-tiny", "--seq-len", "0"], "--seq-len"),
+    (["--json", "p.json", "--model", "mlp", "--seq-len", "8"], "--seq-len"),
 ])
 def test_wrong_usage(run, rondo_bin, flags, expected):
     result = run(rondo_bin / "rondo-profile", *flags)

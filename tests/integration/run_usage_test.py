@@ -103,6 +103,8 @@ def test_unknown_and_missing_commands(rondo, tmp_path):
     result = rondo("trian")
     assert result.returncode == 2 and "trian" in result.stderr and "train" in result.stderr
     assert rondo("--bogus").returncode == 2
+    assert "'trian' is not a rondo command; did you mean train?" in rondo("trian").stderr
+    assert "'frobnicate' is not a rondo command; there are run, " in rondo("frobnicate").stderr
     # A copy of the program alone has no siblings.
     copy = tmp_path / "rondo"
     copy.write_bytes(pathlib.Path(rondo.program).read_bytes())

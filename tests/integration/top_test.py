@@ -68,7 +68,7 @@ def test_figures_equal_the_display(rondo, written_run):
     assert "step 109 of 60" in shown and "validation: 3 of 20 batches" in shown and "rank 1 computes" in shown, shown
     figures = json.loads(rondo("top", written_run, "--json", "-").stdout)
     assert figures["step"] == 109 and figures["loss"] == 3.25 and figures["validating"] == {"done": 3, "of": 20}
-    # What an earlier start left behind, and files that are damaged or being written.
+    # Left over from an earlier start; damaged; being written.
     for text in (json.dumps(PROGRESS), "", "{", "[]", '{"step": "x"}', "\0" * 512, json.dumps(PROGRESS | {"step": 109.5, "unit": 3})):
         (written_run / "progress.json").write_text(text)
         shown = rondo("top", written_run)

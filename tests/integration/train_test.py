@@ -4,12 +4,13 @@ import os
 import pathlib
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import time
 
 import pytest
-from launching import alive, all_gone, reserved_ports, wait_until
+from launching import alive, all_gone, bash, reserved_ports, wait_until
 
 SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1]
 
@@ -290,6 +291,13 @@ def test_unknown_flags_and_values(train, rondo, text):
     usage_error(rondo("train"), "--data")
     usage_error(rondo("train", "--sample", "x"), "--run-dir")
     usage_error(rondo("train", "--sample", "x", "--run-dir", "runs/none"), "--run-dir", "runs/none")
+
+
+def test_ranks_with_different_strategies_are_named(rondo, text, tmp_path):
+    words = ["train", "--data", text, *SMALL, "--run-dir", tmp_path / "run", "--strategy"]
+    command = shlex.join(["exec", *map(str, [rondo.program, *words])])
+    result = rondo("run", "-n", 2, *bash(f"[ $RANK = 0 ] && strategy=zero1 || strategy=local_sgd; {command} $strategy"))
+    usage_error(result, "--strategy is zero1 on rank 0, local_sgd on rank 1")
 
 
 def test_data_that_cannot_be(train, tmp_path):

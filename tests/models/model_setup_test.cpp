@@ -55,6 +55,15 @@ TEST(ModelSetup, OptionsBecomeSettingsOfTheirModel) {
   expect_facts(message_of<UsageError>([] { model_setup("gpt2", {}); }), {"gpt2", "gpt-tiny"});
 }
 
+TEST(ModelSetup, ExampleBatchesHaveTheGivenLength) {
+  const Model bert = make_model("bert-tiny", {{"positions", 256}, {"vocabulary", 50}, {"classes", 2}});
+  EXPECT_EQ(example_batch(bert, 2).input.sizes(), (std::vector<std::int64_t>{2, 3, 128}));
+  EXPECT_EQ(example_batch(bert, 2, 16).input.sizes(), (std::vector<std::int64_t>{2, 3, 16}));
+  EXPECT_EQ(example_batch(bert, 2, 256).input.sizes(), (std::vector<std::int64_t>{2, 3, 256}));
+  expect_facts(message_of<UsageError>([&] { example_batch(bert, 2, 257); }),
+               {"--seq-len 257", "256 positions"});
+}
+
 TEST(ModelSetup, ModelsSayWhichDataTheyNeed) {
   EXPECT_EQ(needs("gpt-tiny").unit, "tokens");
   EXPECT_EQ(needs("gpt-tiny").context, 64);

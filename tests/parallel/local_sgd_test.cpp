@@ -393,7 +393,15 @@ TEST(LocalSgd, RefusesWhatCannotBe) {
     const LocalSgdOptions options{.sync_period = 4 + context.rank()};
     const auto strategy = all_strategies().make("local_sgd", context, options);
     const std::string message = message_of<MismatchError>([&] { strategy->prepare(make_net()); });
-    expect_facts(message, {"rank 1", "sync-period 5", "sync-period 4"});
+    expect_facts(message, {"rank 1", "sync-period = 5", "sync-period = 4"});
+  });
+  run_ranks(2, "native", [](Context& context) {
+    for (const char* const other : {"ddp", "zero1"}) {
+      const auto strategy = all_strategies().make(context.rank() == 0 ? other : "local_sgd", context);
+      const std::string message = message_of<MismatchError>([&] { strategy->prepare(make_net()); });
+      expect_facts(message,
+                   {str("rank 0 has option strategy = ", other), "rank 1 has option strategy = local_sgd"});
+    }
   });
 }
 

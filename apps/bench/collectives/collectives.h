@@ -78,7 +78,7 @@ struct Row {
 Json measure_cases(const CollectivesSettings& settings,
                    const std::vector<std::unique_ptr<Contender>>& contenders, const Group& world);
 
-// Returns the keys of docs/cli.md, and for rondo's rows their speedup over each peer.
+// Returns the keys of docs/cli/bench.md, and for rondo's rows their speedup over each peer.
 Json to_json(const Row& row, const std::vector<Row>& same_case);
 
 // Returns lines of text: a heading for one operation and number of ranks, one line per size with a column per
@@ -104,7 +104,7 @@ struct ScheduleChoice {
 // Returns the host of each rank when `ranks` are spread over `hosts` in order; the first hosts have one more.
 std::vector<int> spread_over_hosts(int ranks, int hosts);
 
-// Return the steps of all ranks as a text table, and under the keys of docs/cli.md. Throw UsageError for an
+// Return the steps of all ranks as a text table, and under the keys of docs/cli/bench.md. Throw UsageError for an
 // impossible schedule.
 std::string explain_as_text(const ScheduleChoice& choice);
 Json explain_as_json(const ScheduleChoice& choice);

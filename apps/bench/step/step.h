@@ -111,7 +111,7 @@ Json ratios(const StepCase& training, const Network& network, const std::vector<
 // scheduler that never won. `rows` are all rows so far.
 Json ratios_between_cases(const Json& rows);
 
-// Returns one object per contestant with the keys that docs/cli.md lists, then the ratios between them.
+// Returns one object per contestant with the keys that docs/cli/bench.md lists, then the ratios between them.
 // `losses` adds every step's loss, averaged over ranks.
 Json step_results(const StepCase& training, const Network& network,
                   const std::vector<Contestant>& contestants, bool losses);

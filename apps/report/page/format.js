@@ -31,7 +31,7 @@ const format = {
     if (Math.abs(value) < 5e-6) return "0 %";  // what additions in another order come to
     return `${Number((100 * value).toPrecision(2))} %`;
   },
-  // Of a metric that is a share: "25 %", "99.1 %".
+  // A metric that is a share: "25 %", "99.1 %".
   share: (value) => `${Number((100 * value).toPrecision(3))} %`,
   // "826 thousand", "1.24 billion".
   count: (value) => {

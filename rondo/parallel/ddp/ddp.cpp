@@ -26,7 +26,8 @@ std::vector<at::Tensor> sparse_weights(const torch::nn::Module& model) {
 // Returns the options that must be equal on all ranks, one line per option.
 std::vector<std::string> option_lines(const DdpOptions& options) {
   const auto size = [](const std::optional<Bytes>& bytes) { return bytes ? to_string(*bytes) : "default"; };
-  std::vector<std::string> lines = {str("bucket_bytes = ", size(options.bucket_bytes)),
+  std::vector<std::string> lines = {"strategy = ddp",
+                                    str("bucket_bytes = ", size(options.bucket_bytes)),
                                     str("first_bucket_bytes = ", size(options.first_bucket_bytes)),
                                     str("find_unused_parameters = ", options.find_unused_parameters),
                                     str("static_graph = ", options.static_graph),

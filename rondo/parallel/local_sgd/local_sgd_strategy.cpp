@@ -18,22 +18,12 @@ namespace {
 constexpr std::int64_t kGradientBytes = 25 << 20;  // per all-reduce, like ddp's buckets
 constexpr const char* kSteps = "steps";
 
-std::string text_of(const LocalSgdOptions& options) {
-  std::string text;
+std::vector<std::string> option_lines(const LocalSgdOptions& options) {
+  std::vector<std::string> lines = {"strategy = local_sgd"};
   const OptionTable table = LocalSgdStrategyFactory::declarations().front().options;
   for (const Option& option : table.options())
-    text += str(text.empty() ? "" : ", ", option.name, " ", option.text(&options).value_or(""));
-  return text;
-}
-
-void verify_same_options(const LocalSgdOptions& options, const Group& group) {
-  const std::vector<nlohmann::json> texts = all_gather_object(text_of(options), group);
-  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] == texts[0]) continue;
-    throw MismatchError(str("local_sgd: rank ", rank, " has the settings ", texts[rank].get<std::string>(),
-                            ", rank 0 ", texts[0].get<std::string>()),
-                        {static_cast<int>(rank)});
-  }
+    lines.push_back(str(option.name, " = ", option.text(&options).value_or("none")));
+  return lines;
 }
 
 std::vector<at::Tensor> parameters_of(const ModelTensors& tensors) {
@@ -47,8 +37,7 @@ ModelTensors agreed_tensors(const torch::nn::Module& module, const Group& group,
                             const LocalSgdOptions& options) {
   ModelTensors tensors = without_repetitions(tensors_of(module));
   if (group.size() == 1) return tensors;
-  verify_same_options(options, group);
-  verify_same_model(tensors, {}, group);
+  verify_same_model(tensors, option_lines(options), group);
   broadcast_coalesced(tensors.all_tensors(), group, /*root=*/0);
   return tensors;
 }

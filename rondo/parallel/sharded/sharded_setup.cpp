@@ -83,14 +83,13 @@ std::vector<std::string> strategies_of(const cost::StepPlan& plan) {
 
 void verify_same_setup(const ModelTensors& tensors, const cost::StepPlan& plan, const ShardedOptions& options,
                        const Group& world) {
-  std::vector<std::string> agreed = {str("find_unused_parameters = ", options.find_unused_parameters),
-                                     str("broadcast_buffers = ", options.broadcast_buffers),
-                                     str("shard_ranks = ", options.shard_ranks),
-                                     str("reshard_ranks = ", options.reshard_ranks),
-                                     str("reduce_every_pass = ", options.reduce_every_pass),
-                                     str("codec = ", options.codec),
-                                     str("mixed_precision = '", to_text(options.mixed_precision), "'")};
-  for (std::string& line : strategies_of(plan)) agreed.push_back(std::move(line));
+  std::vector<std::string> agreed = strategies_of(plan);
+  agreed.insert(
+      agreed.end(),
+      {str("find_unused_parameters = ", options.find_unused_parameters),
+       str("broadcast_buffers = ", options.broadcast_buffers), str("shard_ranks = ", options.shard_ranks),
+       str("reshard_ranks = ", options.reshard_ranks), str("reduce_every_pass = ", options.reduce_every_pass),
+       str("codec = ", options.codec), str("mixed_precision = '", to_text(options.mixed_precision), "'")});
   for (const std::string& name : options.ignored) agreed.push_back(str("ignored '", name, "'"));
   verify_same_model(tensors, agreed, world);
 }
