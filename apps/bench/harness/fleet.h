@@ -89,7 +89,7 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
                                    std::map<std::string, std::string> environment, const StepCase& training,
                                    const FleetPlace& place);
 
-// The flags that start_fleet() gives a worker.
+// The flags that start_fleet() passes to a worker.
 struct WorkerOptions {
   StepCase training;
   std::string config;  // the model's configuration as JSON

@@ -13,7 +13,7 @@ namespace rondo {
 // allocator.
 void install_cpu_allocator(c10::Allocator& source);
 
-// Tracks a tensor's block that the CPU allocator did not allocate, if tracking is on.
+// If tracking is on, tracks a tensor's block that was not allocated by the CPU allocator.
 void track_block(const void* block, std::uint64_t bytes);
 // Stops tracking a block of track_block(). Call it before the block is released.
 void untrack_block(const void* block) noexcept;

@@ -71,7 +71,7 @@ class ReplicaGradients {
     std::byte* data = nullptr;
     at::Tensor gradient = {};  // undefined if there is none
   };
-  // A replica's entry that the others read.
+  // Data that a replica publishes to the others.
   struct alignas(64) Slot {
     std::vector<Place> places;
     double weight = 0;
