@@ -14,11 +14,10 @@ namespace rondo {
 struct ProgressOptions {
   ProgressStyle style = ProgressStyle::automatic;
   std::int64_t total_steps = 0;
-  std::int64_t first_step = 0;                    // steps done before (a resumed run)
-  std::int64_t line_every_steps = 10;             // minimum number of steps between two lines ...
-  Duration line_every = std::chrono::seconds(1);  // ... and minimum time between them
-  Duration line_at_most_after =
-      std::chrono::seconds(30);  // a line is due after this time even if fewer steps were done
+  std::int64_t first_step = 0;                             // steps done before (a resumed run)
+  std::int64_t line_every_steps = 10;                      // minimum number of steps between two lines ...
+  Duration line_every = std::chrono::seconds(1);           // ... and minimum time between them
+  Duration line_at_most_after = std::chrono::seconds(30);  // a line is due even after fewer steps
   Duration redraw_every = std::chrono::milliseconds(100);
   Duration activity_every =
       std::chrono::seconds(2);  // minimum interval between lines about activities between steps

@@ -99,7 +99,7 @@ struct UnitFigures {
 // labels it reads. Everything outside units is attributed to the root (kRootUnit), with one exception: memory
 // allocated between the forward of the last unit and the first backward pass of a unit (an output layer, the
 // loss) counts as that unit's workspace in forward; the root gets only the part that is kept. One thread:
-// profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
+//   profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
 class UnitProfiler final : public UnitObserver {
  public:
   // `gradient_bytes`: gradient bytes of each unit by name, including the root. `tracker` must outlive the
