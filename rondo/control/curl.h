@@ -54,8 +54,8 @@ inline constexpr long kCurlHttp = 1, kCurlHttps = 2;  // CURLPROTO
 inline constexpr long kCurlGlobalDefault = 3;
 inline constexpr std::size_t kCurlErrorSize = 256;
 
-// libcurl, loaded by the first call and kept until the process ends. Throws Error where it cannot be loaded,
-// naming the package. Any thread.
+// Returns libcurl's functions. The first call loads the library, which stays until the process ends. Throws
+// Error naming the package if it cannot be loaded. Any thread.
 const Curl& curl();
 
 }  // namespace rondo::control

@@ -26,7 +26,7 @@ using namespace hierarchical;
 // Smaller tensors are losses and counters, which stay exact; encoding them saves nothing.
 constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
 
-// Returns the map of ranks to hosts; each rank is its own host if the options say so.
+// Returns the map of ranks to hosts; each rank is a separate host if the options request it.
 HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options& options) {
   std::vector<std::string> hosts = request.hosts;
   if (options.one_rank_a_host) {

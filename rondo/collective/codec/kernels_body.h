@@ -1,4 +1,4 @@
-// The loops behind CodecKernels. Included by one source file per instruction set, each compiled with its own
+// The loops of CodecKernels. Included by one source file per instruction set, each compiled with its own
 // flags, so everything here has internal linkage and uses no inline function of the standard library.
 #pragma once
 

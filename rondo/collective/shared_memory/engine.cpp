@@ -19,7 +19,8 @@ namespace {
 // With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer
 // cores, a spinning rank keeps its peer from running.
 constexpr int kOversubscribedSpins = 2;
-// Number of spins without a pause, which would delay an operation whose peers are there by a tenth.
+// Number of spins without a pause instruction. Pauses would make an operation whose peers have arrived a
+// tenth slower.
 constexpr int kImmediateSpins = 32;
 int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : kOversubscribedSpins; }
 

@@ -9,8 +9,8 @@
 
 namespace rondo::shared_memory {
 
-// Copies `bytes` with stores that bypass the caches of this processor, where it has them; `to` must begin on
-// a cache line. Call fence_streamed() before the store that publishes the data.
+// Copies `bytes` with stores that bypass the processor's caches, if it supports them; `to` must begin on a
+// cache line. Call fence_streamed() before the store that publishes the data.
 void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 // Orders the stores of stream_copy() before later stores. A release store alone does not.

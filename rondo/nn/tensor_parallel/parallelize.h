@@ -45,7 +45,8 @@ class ParallelLinearImpl : public nn::LinearImpl, public ParallelLayer {
 TORCH_MODULE(ParallelLinear);
 
 // torch::nn::Embedding divided by tokens (vocabulary): each rank looks up its own tokens, and the rows are
-// summed. Or whole, for a part of the sequence (sequence): first_rows() returns this rank's part.
+// summed. With style `sequence` the layer is not divided: every rank has it for its part of the sequence,
+// whose rows first_rows() returns.
 class ParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public ParallelLayer {
  public:
   using torch::nn::EmbeddingImpl::EmbeddingImpl;

@@ -146,7 +146,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   environment.policy = options.mixed_precision;
   environment.uncast = uncast_parameters(module, options.mixed_precision);
   prepare_offload(tensors, context.rank(), options.offload);
-  // A pipeline stage is one unit for data parallelism, whatever its layers are, so it gets no warning.
+  // A pipeline stage is one unit for data parallelism, independent of its layers, so it gets no warning.
   const bool could_have_units = !is_parameter_module(module);
   group_units(std::move(model_units), context, options, could_have_units);
   // The plan's memory model has accounted for every buffer, so free buffers are not kept.
