@@ -225,7 +225,7 @@ def page(rows):
                 extent([row["errors"]["step_ms"] for row in found], "+.1%")] for which, found in groups.items()]
     lines = [f"{mixed} of {len(rows)} plans mix strategies. <!-- {datetime.date.today()} -->", "",
              *table(["", "median error", "largest", "within"], summary(rows))]
-    # If every row is of another model, the summary says it all.
+    # If all rows are of different models, the summary is sufficient.
     return lines + (["", *table(["model", "place", "step, ms", "its error"], details)] if len(groups) < len(rows) else [])
 
 

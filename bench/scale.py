@@ -49,7 +49,7 @@ def megatron_run(row):
         words += ["--micro-batches", replica, "--pipeline-schedule", "interleaved" if chunks > 1 else "1f1b",
                   *(["--pipeline-chunks", chunks] if chunks > 1 else [])]
     step = simulate(*words)
-    # The paper's count: forward, backward and a second forward.
+    # The paper counts a forward, a backward and a second forward pass.
     operations = 96 * batch * CONTEXT * layers * width**2 * (1 + CONTEXT / (6 * width) + VOCABULARY / (16 * layers * width))
     return {"billions": billions, "ranks": ranks, "mesh": step["mesh"], "step_s": step["step_ms"] / 1e3,
             "tflops": operations / ranks / (step["step_ms"] / 1e3) / 1e12, "published": published,

@@ -138,7 +138,7 @@ def tokenize(place):
     return ["tokenize", texts, "-o", place / "run"]
 
 
-# The command, as a function of its folder, and the moment of the signal, which is TERM unless another one is given.
+# The command, as a function of its folder, when the signal is sent, and the signal (default: TERM).
 PHASES = {
     "start": (training(*TINY), after(0.1)),
     "measuring for a plan": (training(*TINY, *PLANNED), said("planned: measuring")),

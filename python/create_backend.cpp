@@ -38,7 +38,8 @@ void remember(const BackendPointer& backend) {
   backends.emplace_back(backend);
 }
 
-// The address that ranks have for the process with the store; empty where the store has none.
+// Returns the address at which ranks reach the process that holds the store; empty if the store has no
+// address.
 std::string host_of_store(StorePointer store) {
   if (auto* const prefix = dynamic_cast<c10d::PrefixStore*>(store.get()))
     store = prefix->getUnderlyingNonPrefixStore();
@@ -46,7 +47,7 @@ std::string host_of_store(StorePointer store) {
   return env::lookup(env::process_environment(), "MASTER_ADDR").value_or("");
 }
 
-// Completes the request by the places of the members.
+// Fills the request's hosts from the announcements of all members.
 void find_hosts(BackendRequest& request) {
   if (request.size == 1) return;
   env::Identity identity;

@@ -8,9 +8,9 @@
 
 namespace rondo::plugin {
 
-// Makes this rank's end of a group: the native engine where all members can share memory, otherwise
-// hierarchical(native, gloo). Members write into the store which host they are on. Collective over `store`,
-// which must be private to the group. Blocks; throws TimeoutError naming the members that did not come.
+// Creates this rank's communicator of a group: the native engine if all members can share memory, otherwise
+// hierarchical(native, gloo). Members publish their hosts in the store. Collective over `store`, which must
+// be private to the group. Blocks; throws TimeoutError naming the members that did not arrive.
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                  int size, const std::vector<int>& world_ranks,
                                                  const std::string& group_name,

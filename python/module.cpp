@@ -1,4 +1,4 @@
-// The native part of rondo_torch: makes c10d backends, and gives rondo's errors Python types.
+// The native part of rondo_torch: creates c10d backends, and maps rondo's errors to Python exceptions.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -17,8 +17,8 @@
 
 namespace {
 
-// A holder that releases the interpreter's lock to drop its reference: an engine that is destroyed waits for
-// threads which may want the lock. Laid out as c10::intrusive_ptr, which libtorch's own casts copy from.
+// A holder that releases the GIL before it drops its reference: the destructor of an engine waits for threads
+// that may need the GIL. Has the memory layout of c10::intrusive_ptr, which libtorch's casts copy from.
 template <class T>
 class UnlockedPointer {
  public:
@@ -41,7 +41,7 @@ class UnlockedPointer {
   c10::intrusive_ptr<T> pointer_;
 };
 
-// A Python exception class for one of rondo's; instances have `ranks`, those to blame in the group's
+// A Python exception class for one of rondo's errors. Its `ranks` are the ranks at fault, in the group's
 // numbering.
 py::object make_error(py::module_& module, const char* name, const py::object& base,
                       const char* explanation) {
@@ -75,7 +75,7 @@ void translate(std::exception_ptr thrown) {
   }
 }
 
-// Makes a class of an engine known, whose methods are those of its base.
+// Registers the class of an engine, with the methods of its base class.
 template <class Engine>
 void bind_engine(py::module_& module, const char* name) {
   py::class_<Engine, UnlockedPointer<Engine>, rondo::RequestBackend>(module, name);
@@ -86,7 +86,7 @@ void bind_engine(py::module_& module, const char* name) {
 PYBIND11_DECLARE_HOLDER_TYPE(T, UnlockedPointer<T>, true)
 
 PYBIND11_MODULE(native, module) {
-  // The types of stores and backends.
+  // Imports the modules that define the types of stores and backends.
   py::module_::import("torch._C._distributed_c10d");
 
   const py::object distributed = py::module_::import("torch.distributed");
@@ -96,7 +96,7 @@ PYBIND11_MODULE(native, module) {
   make_error(module, "PeerLostError", any, "The process of a peer has ended.");
   make_error(module, "MismatchError", any, "Ranks made different calls, or with different shapes or dtypes.");
   make_error(module, "TimeoutError", any, "A timeout expired; `ranks` did not arrive.");
-  // A ValueError by meaning, and a RuntimeError because that is what c10d's other backends throw.
+  // Both a ValueError, for its meaning, and a RuntimeError, which c10d's other backends throw.
   make_error(module, "UsageError",
              py::make_tuple(py::reinterpret_borrow<py::object>(PyExc_ValueError),
                             py::reinterpret_borrow<py::object>(PyExc_RuntimeError)),
@@ -118,7 +118,7 @@ PYBIND11_MODULE(native, module) {
   module.def("create_backend", &rondo::plugin::create_backend, py::call_guard<py::gil_scoped_release>(),
              py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("world_ranks"),
              py::arg("group_name"), py::arg("timeout"));
-  // Threads that want the interpreter's lock while it is torn down would never get it.
+  // Threads that wait for the GIL while the interpreter shuts down would never get it.
   module.def(
       "stop_threads",
       [] {

@@ -64,7 +64,7 @@ OUTPUT.mkdir(parents=True, exist_ok=True)
 setup(
     version=project_version(),
     packages=[],
-    # Its name matters to nobody; that there is one makes the wheel belong to this Python and platform.
+    # The name does not matter. An extension module makes the wheel specific to this Python and platform.
     ext_modules=[Extension("rondo_torch.native", [])],
     cmdclass={"build_ext": CMakeBuild},
     options={"build": {"build_base": str(OUTPUT)}, "egg_info": {"egg_base": str(OUTPUT)}},

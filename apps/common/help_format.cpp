@@ -14,9 +14,10 @@
 namespace rondo {
 namespace {
 
-constexpr std::size_t kMostLeft = 28;  // columns of the names, with the indentation and the gap behind them
-constexpr std::size_t kNarrow = 60;    // narrower: texts stand below the names
-constexpr std::size_t kNarrowIndent = 6;  // of those texts
+constexpr std::size_t kMostLeft =
+    28;                              // columns of the names, including the indentation and the gap after them
+constexpr std::size_t kNarrow = 60;  // narrower terminals: descriptions are below the names
+constexpr std::size_t kNarrowIndent = 6;  // indentation of descriptions below the names
 constexpr std::size_t kLeastWidth = 20;
 constexpr std::size_t kMostWidth = 120;
 
@@ -140,7 +141,7 @@ class Layout {
     return result + piece;
   }
 
-  // Returns the position of the next " -" outside of quotes behind `from`, or the end.
+  // Returns the position of the next " -" outside of quotes after `from`, or the end.
   static std::size_t next_flag(const std::string& command, std::size_t from) {
     char quote = '\0';
     for (std::size_t i = from; i < command.size(); ++i) {

@@ -9,8 +9,8 @@ namespace rondo {
 
 // A flag, option, argument or command in help.
 struct HelpEntry {
-  std::string name;               // "--lr", "-n,--nproc-per-node", "RUN_DIR", "inspect"
-  std::string type = {};          // of its value, as "X", "FILE" or "{adam,sgd}"; empty: it takes none
+  std::string name;       // "--lr", "-n,--nproc-per-node", "RUN_DIR", "inspect"
+  std::string type = {};  // type of its value, as "X", "FILE" or "{adam,sgd}"; empty: it takes no value
   std::string default_text = {};  // empty: none
   std::string text = {};
 
@@ -28,7 +28,7 @@ struct HelpPage {
   std::string usage;    // "rondo checkpoint inspect [OPTIONS] CHECKPOINT"
   std::vector<HelpGroup> groups;
   std::string footer = {};              // examples; commands are indented, prose is not
-  std::vector<HelpPage> commands = {};  // of a command that has some
+  std::vector<HelpPage> commands = {};  // pages of the subcommands
 };
 
 // Returns the page as text in the common layout: wrapped to text_width() of standard output, at most 120

@@ -42,7 +42,7 @@ std::string how_to_get_it() {
   return str("pip install 'torch==", kWanted, ".*', or set LIBTORCH=/path/to/libtorch (", kWanted, ")");
 }
 
-// Throws UsageError, which names both versions, when `directory` has a libtorch of another version.
+// Throws UsageError, naming both versions, if `directory` has a libtorch of another version.
 fs::path checked(const fs::path& directory, const std::string& source) {
   const std::string version = libtorch_version(directory);
   if (is_libtorch_suitable(version)) return directory;
@@ -68,7 +68,7 @@ fs::path found_by_linker() {
   return {};
 }
 
-// The Python of the environment that this program is installed in, else the active one.
+// Returns the Python of the environment that this program is installed in, else the active one.
 std::string active_python() {
   std::vector<fs::path> folders;
   const fs::path packages = installation_prefix().parent_path();
@@ -82,11 +82,12 @@ std::string active_python() {
   return {};
 }
 
-// The torch that a Python would import, which is not done; empty where it has none.
+// Returns the folder of the torch package that this Python would import, without importing it; empty if there
+// is none.
 fs::path torch_of(const std::string& python) {
   if (python.empty()) return {};
   try {
-    // The folder in which this program was started is none of Python's here.
+    // Python must not import from the folder in which this program was started.
     const ChildOutput answer = run_child({python, "-c",
                                           "import sys; sys.path = [p for p in sys.path if p]; import "
                                           "importlib.util as u; s = u.find_spec('torch'); "
@@ -99,7 +100,8 @@ fs::path torch_of(const std::string& python) {
   return {};
 }
 
-// The folders that may have libtorch, of those where the dynamic linker looks; links with their targets.
+// Returns the folders that are searched for libtorch and that the dynamic linker also searches, with links
+// resolved.
 std::string folders_looked_in() {
   std::vector<std::string> texts;
   for (const fs::path& folder : library_folders()) {

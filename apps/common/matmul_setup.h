@@ -11,7 +11,7 @@ namespace rondo {
 // precedence over "auto". With "auto", if MKL may have faster kernels that were never measured on this
 // machine with this libtorch, runs rondo-matmul first. That takes some seconds, once, after a line on
 // standard error. The result is stored in the user's cache, else in `run_directory` (empty: none), and ranks
-// are told the path. If neither is writable, nothing is measured. Waits at most two minutes, after a line on
+// get its path. If neither is writable, nothing is measured. Waits at most two minutes, after a line on
 // standard error, while another program measures for the same place. Never fails: without a measurement the
 // default kernels are used.
 void prepare_matmul(const std::string& setting, const std::filesystem::path& run_directory = {});

@@ -99,7 +99,8 @@ std::string load_error(const fs::path& directory) {
   return {};
 }
 
-// The libtorch in `directory`, or the one that programs load for an empty one; else why there is none.
+// Returns the libtorch in `directory`, or the one that programs load if `directory` is empty. If there is
+// none, returns the reason.
 std::variant<fs::path, std::string> look_for_libtorch(const std::string& directory) {
   if (!directory.empty()) {
     if (auto found = rondo::find_libtorch_below(directory)) return *found;

@@ -33,7 +33,7 @@ std::string first_sentence(const std::string& text) {
 
 // Reads the groups of a page.
 void read_entries(const Json& page, CompletedCommand& command) {
-  std::vector<std::string> settings;  // options without a flag
+  std::vector<std::string> settings;  // options that have no flag
   for (const Json& group : page.at("groups")) {
     const std::string title = group.at("title");
     for (const Json& entry : group.at("entries")) {

@@ -11,7 +11,7 @@
 
 namespace {
 
-// Draws a frame over the previous one. Clears the rest of every line, and everything below the last one.
+// Draws a frame over the previous one. Clears the rest of every line, and all lines below the frame.
 void draw(const std::vector<std::string>& lines, bool on_terminal) {
   if (on_terminal) std::fputs("\033[H", stdout);
   for (const std::string& line : lines) std::printf("%s%s\n", line.c_str(), on_terminal ? "\033[K" : "");

@@ -44,7 +44,7 @@ bool RunView::refresh() {
   }
   for (const MetricsRow& row : news.rows) take(row);
   live_ = read_run_progress(directory_);
-  // A file of an earlier start may be left, as of a run that was resumed from an older checkpoint.
+  // A file of an earlier start may remain, for example if the run was resumed from an older checkpoint.
   if (live_ && latest_ && live_->step < latest_->step) live_.reset();
   return !news.rows.empty();
 }
@@ -100,10 +100,10 @@ std::string clock_time(double seconds) {
   return formatted("%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
 }
 
-// The newest figures of a run: of its own display, else of the metrics.
+// The newest figures of a run: from its progress display, else from the metrics.
 struct Figures {
   std::int64_t step = 0, total_steps = 0;
-  double epochs = 0;  // done, with the fraction of the current one if it is known
+  double epochs = 0;  // epochs done, with the fraction of the current one if it is known
   double elapsed_s = 0;
   std::optional<double> loss, learning_rate, rate;
   std::string unit;  // of `rate`

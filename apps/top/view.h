@@ -20,7 +20,7 @@ namespace rondo {
 // The state of a run, from the files that it has written so far.
 class RunView {
  public:
-  // Number of recent steps that the screen's means are over.
+  // Number of recent steps that the displayed means are computed from.
   static constexpr std::int64_t kRecentSteps = 50;
 
   // Throws UsageError when `directory` is not a run directory.
@@ -33,7 +33,7 @@ class RunView {
   const std::optional<RunStart>& start() const { return start_; }
   // Returns true if a process holds the run directory's lock.
   bool is_running() const;
-  // Returns what the training's own terminal shows, if that is newer than the last row of the metrics.
+  // Returns the progress that the training itself displays, if it is newer than the last row of the metrics.
   const std::optional<RunProgress>& live() const { return live_; }
   // Returns the seconds since metrics.jsonl or progress.json was last written; empty before that.
   std::optional<double> quiet_s() const;

@@ -35,8 +35,8 @@ nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
   return text;
 }
 
-// Returns the declaration of the chosen entry, or null if its name is unknown. "auto" has the options of its
-// largest meaning: --strategy for several processes, --backend for the engine across hosts.
+// Returns the declaration of the chosen entry, or null if its name is unknown. "auto" accepts the options of
+// the entry that it may select for several processes (--strategy) or several hosts (--backend).
 const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choice, std::string name) {
   const std::vector<Declaration>& entries = choices.*choice.entries;
   const std::string flag = choice.flag;
@@ -87,7 +87,7 @@ bool any_has(const std::vector<const Declaration*>& entries, const std::string& 
                      [&](const Declaration* entry) { return entry->options.find(option) != nullptr; });
 }
 
-// Runs `use`; adds the option's place in a file to its UsageErrors.
+// Calls `use`. Adds the option's location in a configuration file to a UsageError that it throws.
 template <class Use>
 void with_place(const TrainFlags& flags, const std::string& option, const Use& use) {
   const auto origin = flags.origins.find(option);
@@ -140,7 +140,7 @@ void FlagSet::read(const OptionValues& given, TrainFlags& flags) const {
       for (const Choice& choice : kChoices) {
         if (flag.choice != choice.flag) continue;
         const OptionTable& table = find_declaration(choices_.*choice.entries, flag.takers.front())->options;
-        // Checks the value by that entry's own option, whose struct another entry's option does not fit.
+        // Checks the value with the option of that entry: options of other entries belong to other structs.
         table.find(name)->read(table.make().get(), value);
       }
       flags.options[name] = value;
@@ -192,7 +192,7 @@ void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
   for (const Choice& choice : kChoices) {
     const std::string name = value_of(*find(choice.flag), flags);
     const std::vector<const Declaration*> chosen = chosen_entries(choices_, choice, name);
-    if (chosen.empty() && !choice.is_list) continue;  // data of a kind that is yet to be found out
+    if (chosen.empty() && !choice.is_list) continue;  // the kind of data is detected later
     OptionValues given = flags.options;
     std::erase_if(given, [&](const auto& each) { return any_has(chosen, each.first); });
     // Each dimension of a mesh has a strategy of its name, too.

@@ -30,8 +30,8 @@ class FlagSet {
   // Returns a flag's value as text; empty if it has none.
   std::string value_of(const Flag& flag, const TrainFlags& flags) const;
 
-  // Removes from `values`, a file's options, those of another strategy (model, kind of data, engine) than the
-  // one that `given` chooses.
+  // Removes options of strategies, models, kinds of data and engines that `given` does not select from
+  // `values`, the options of a file.
   void drop_options_of_others(const OptionValues& given, OptionValues& values) const;
   // Throws UsageError naming the first flag that differs from its default and has no effect with the other
   // flags, such as beta1 with --optimizer sgd or --codec with --strategy zero1.

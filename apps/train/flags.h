@@ -18,7 +18,8 @@
 
 namespace rondo {
 
-// Parts that a training can be put together from. A program may add strategies and engines of its own.
+// The strategies, models and other parts that a training may select. A program may add its own strategies and
+// engines.
 struct TrainChoices {
   std::vector<Declaration> strategies;
   std::vector<Declaration> models;
@@ -27,7 +28,7 @@ struct TrainChoices {
   std::vector<Declaration> log_targets;
 };
 
-// Returns everything that rondo has.
+// Returns all parts that rondo provides.
 TrainChoices built_in_choices();
 
 // A flag that chooses one of several entries, or a list of them, with flags of their own.
@@ -63,11 +64,11 @@ struct TrainerFlags {
 // Returns the flags of TrainerFlags, in their own groups.
 OptionsOf<TrainerFlags> trainer_flags_table(const TrainChoices& choices);
 
-// A source of an option's value, other than its default. A later one overrides an earlier one.
+// A source of an option's value other than its default. Later enumerators override earlier ones.
 enum class OptionSource { file, set, flag };
 struct OptionOrigin {
   OptionSource source;
-  std::string place = {};  // of a file: "run.toml:4"
+  std::string place = {};  // location of an option in a file: "run.toml:4"
 };
 
 // Environment variable with the command that the user typed, in shell syntax.
@@ -78,7 +79,7 @@ struct TrainFlags : TrainerFlags {
   std::string data;
   std::string data_kind = "auto";
   std::vector<std::string>
-      data_weights;  // of the files and folders in `data`, with commas between; empty: one
+      data_weights;  // weights of the files and folders in `data`, separated by commas; empty: equal weights
   double validation_fraction = 0.1;
   int loader_threads = 1;
   std::string input_sharding = "data";
@@ -99,7 +100,7 @@ struct TrainFlags : TrainerFlags {
   std::int64_t accumulate = 1;
   std::string loss = "auto";
   OptimizerOptions optimizer = {};
-  ScheduleOptions schedule = {};  // its rate is the optimizer's
+  ScheduleOptions schedule = {};  // the learning rate itself is the optimizer's
   double clip_norm = 0.0;
   int early_stopping = 0;
   std::uint64_t seed = 0;

@@ -32,7 +32,7 @@ constexpr const char* kWithoutFlag = "Without a flag (--set NAME=VALUE, configur
 struct Topic {
   const char* title;
   const char* key;   // in JSON
-  const char* flag;  // that chooses one
+  const char* flag;  // flag that chooses one of the entries
   std::vector<Declaration> TrainChoices::*entries;
 };
 constexpr Topic kTopics[] = {{"Strategies", "strategies", "strategy", &TrainChoices::strategies},
@@ -48,7 +48,7 @@ std::vector<std::string> names_in(const std::vector<Declaration>& entries) {
   return names;
 }
 
-// Returns the entries that a flag is for, as a need: of the choosing flag, or of another one.
+// Returns the condition under which a flag has an effect: a value of the choosing flag, or of another flag.
 std::optional<OptionNeed> audience(const Flag& flag) {
   if (!flag.choice.empty()) return OptionNeed{flag.choice, flag.takers};
   return flag.option.needs;
@@ -73,7 +73,7 @@ std::string audience_text(const FlagSet& flags, const Flag& flag) {
 
 enum class Extent { common, all, one_thing };
 
-// Adds the flags of the command line alone, those that are common or all.
+// Adds the flags that exist only on the command line: the common ones or all.
 void add_program_flags(std::vector<HelpGroup>& groups, Extent extent) {
   for (const ProgramFlag& flag : kProgramFlags) {
     if (extent == Extent::one_thing || (extent == Extent::common && !flag.is_common)) continue;
@@ -218,7 +218,7 @@ std::string toml_value(OptionKind kind, const std::string& text) {
     case OptionKind::toggle:
       return text == "true" || text == "1" ? "true" : "false";
     case OptionKind::integer: {
-      std::int64_t whole = 0;  // TOML has no larger ones: a seed of 2^63 or more stands in quotes
+      std::int64_t whole = 0;  // TOML has no larger numbers: a seed of 2^63 or more is written in quotes
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), whole);
       return error == std::errc() && end == text.data() + text.size() ? text : quoted(text);
     }

@@ -10,9 +10,9 @@ namespace rondo {
 
 // Help of `rondo train`, generated from the declarations.
 
-// Returns the flags that most trainings need, and a hint at the others.
+// Returns help of the flags that most trainings need, and how to list the others.
 HelpPage short_help(const FlagSet& flags);
-// Returns every flag and option.
+// Returns help of every flag and option.
 HelpPage full_help(const FlagSet& flags);
 // Returns the description of one strategy, model, kind of data or engine, with its flags. Throws UsageError
 // listing the names if `name` is unknown.

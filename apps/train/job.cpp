@@ -78,7 +78,7 @@ nlohmann::json parse_model_config(const std::string& text_or_file) {
   }
 }
 
-// The built-in model that learns from data of a kind in reasonable time; empty where none is known.
+// Returns the built-in model that learns from data of this kind in reasonable time; empty if there is none.
 std::string model_for(const std::string& kind) {
   static const std::map<std::string, std::string> models = {
       {"cifar10", "convnet"},       {"cifar100", "convnet"},     {"csv", "mlp"},
@@ -89,7 +89,7 @@ std::string model_for(const std::string& kind) {
   return found == models.end() ? std::string() : found->second;
 }
 
-// The kind of data to open, which the model may have chosen.
+// Returns the kind of data to open, which the model may determine.
 std::string data_kind_for(const TrainFlags& flags, const DataNeeds& needs) {
   if (needs.kind.empty()) return flags.data_kind;
   if (flags.data_kind == "auto" || flags.data_kind == needs.kind) return needs.kind;
@@ -133,7 +133,7 @@ void wrap_units_by_flag(const TrainFlags& flags, torch::nn::Module& module) {
   }
 }
 
-// The model's options as they matter to a training.
+// Returns the model's options that describe a training.
 std::unique_ptr<ModelSetup> setup_of(const TrainFlags& flags) {
   return model_setup(flags.model, flags.options);
 }

@@ -1,4 +1,4 @@
-// The program `rondo-train`: understands the command line and starts the training.
+// The program `rondo-train`: parses the command line and starts the training.
 #include <unistd.h>
 
 #include <cstdio>
@@ -61,8 +61,8 @@ int become(const std::string& program, const std::vector<std::string>& arguments
   throw Error(str("cannot start ", program, ": ", errno_text(errno)));
 }
 
-// The result that a rank writes for standard output must not carry the launcher's "[rank 0]", so it takes a
-// file's way.
+// Collects the result for standard output in a file: the launcher would add "[rank 0]" to a rank's output
+// lines.
 class ResultFile {
  public:
   ResultFile() {
@@ -80,7 +80,7 @@ class ResultFile {
   launch::ScratchDirectory directory_ = launch::ScratchDirectory::create();
 };
 
-// The run directory, unless it is to be there already and is not.
+// Returns the run directory; empty if it must exist and does not.
 fs::path place_for_measurements(const TrainFlags& flags) {
   std::error_code unreadable;
   if (flags.resume && !fs::is_directory(flags.run_dir, unreadable)) return {};
@@ -152,7 +152,7 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   options.binding = binding_of(flags.bind_to);
   options.command = {fs::read_symlink("/proc/self/exe").string()};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
-  // Every process must find the same.
+  // All processes must see the same value.
   std::optional<NewRunDirectory> made;
   if (flags.run_dir.empty() && flags.resume_from.empty())
     options.command.push_back("--run-dir=" + made.emplace(flags.model).path().string());
@@ -226,7 +226,7 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   options.binding = binding_of(flags.bind_to);
   options.command = {program};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
-  // Every attempt must find the same.
+  // All attempts must see the same value.
   std::optional<NewRunDirectory> made;
   if (flags.max_restarts > 0 && flags.run_dir.empty() && flags.resume_from.empty())
     options.command.push_back("--run-dir=" + made.emplace(flags.model).path().string());

@@ -132,7 +132,7 @@ void say(const TrainFlags& flags, const Context& context, const std::string& tex
 
 bool chooses_mesh(const TrainFlags& flags) { return flags.meshes == "all" || !flags.mesh.empty(); }
 
-// Returns an existing profile of this very job, on rank 0; empty if there is none.
+// Returns an existing profile of the same job, on rank 0; empty if there is none.
 std::string known_profile(const TrainFlags& flags, const RunDirectory& run, const std::string& made_for) {
   if (!flags.profile.empty()) {
     const cost::Profile profile = cost::read_profile(flags.profile);
@@ -278,7 +278,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
     const OptionTable cuts = PipelineStrategyFactory::declarations().front().options;
     for (const Option& option : cuts.options()) {
       const auto given = flags.options.find(option.name);
-      // A file of --config names them all.
+      // A configuration file contains all of them.
       if (given != flags.options.end() && given->second != option.default_text.value_or(""))
         throw UsageError(str("--", option.name, " ", given->second,
                              ": the plan sets the stages of a replica; leave the flag out"));

@@ -150,7 +150,7 @@ void RunDirectoryWriter::look_after_directory(const Context& context) {
     write_files();
     is_lost_ = false;
   } catch (const UsageError&) {
-    throw;  // another training has taken the name
+    throw;  // another training has locked a directory with this name
   } catch (const Error& error) {
     if (is_news) log::warning("cannot recreate the run directory yet: ", error.what());
   }
@@ -266,7 +266,7 @@ void RestartMemory::choose(const Context& context, RunDirectory& run) const {
 }
 
 void RestartMemory::begin() const {
-  std::error_code ignored;  // on failure a restart is like the first start
+  std::error_code ignored;  // on failure, a restart starts from the beginning
   if (root_) fs::create_directories(*root_, ignored);
 }
 

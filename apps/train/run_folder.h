@@ -6,8 +6,8 @@
 
 namespace rondo {
 
-// Returns whether a training has written into the folder: its config.json is that of a run, or it has
-// run.json or checkpoints.
+// Returns whether a training has written into the folder: it contains the config.json of a run, run.json or
+// checkpoints.
 bool holds_run(const std::filesystem::path& directory);
 
 // Throws UsageError for a folder with files but no run, naming some of them: a run would replace files with

@@ -19,7 +19,7 @@
 namespace rondo {
 namespace {
 
-// Set by the handlers' owner before they are installed, or by the handlers themselves.
+// Set by the signal handlers, or by their owner before they are installed.
 std::atomic<bool> stop_signal{false};
 std::atomic<bool> says_why{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it");
@@ -48,7 +48,7 @@ bool has_launcher() { return std::getenv("RONDO_LAUNCHER") != nullptr; }
 // Returns true if there is a scheduler, which repeats TERM and kills processes that do not end.
 bool has_scheduler() { return has_launcher() || env::is_in_slurm_job(env::process_environment()); }
 
-// Returns the answer of the launchers' and schedulers' environment variables.
+// Returns whether environment variables show that a launcher or scheduler started this process.
 bool is_first_rank() {
   const env::EnvironmentMap environment = env::process_environment();
   for (const char* variable : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {

@@ -67,8 +67,8 @@ FileValues values_of_file(const fs::path& path, const FlagSet& flags, const Opti
   return file;
 }
 
-// Returns the configuration file below the command line: `config`, else with --resume the run's own; empty if
-// there is none.
+// Returns the configuration file that the command line overrides: `config`, else with --resume the run's own;
+// empty if there is none.
 std::string configuration_file(const std::string& config, const OptionValues& given, bool resumes) {
   if (!config.empty() || !resumes) return config;
   const auto run = given.find("run-dir");

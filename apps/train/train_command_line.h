@@ -18,9 +18,8 @@ class TrainCommandLine {
  public:
   explicit TrainCommandLine(TrainChoices choices);
 
-  // Parses; prints help or an error and returns the exit code if that is all there is to do.
-  // Then runs `body` with the flags and returns its exit code; exceptions become exit codes as in
-  // run_command_line.
+  // Parses the command line. For help or an error, prints it and returns the exit code. Otherwise runs `body`
+  // with the flags and returns its exit code; exceptions become exit codes as in run_command_line.
   int run(int argc, const char* const* argv, const std::function<int(const TrainFlags&)>& body);
 
  private:

@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void read_data_description(const fs::path& path, TrainedRun& run) {
-  if (!fs::exists(path)) return;  // a run of an earlier version
+  if (!fs::exists(path)) return;  // missing in runs of earlier versions of rondo
   const std::string file = path.string();
   const nlohmann::json document = read_json_file(path);
   const auto entry = [&](const char* key) -> const nlohmann::json& {

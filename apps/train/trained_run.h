@@ -20,10 +20,10 @@ namespace rondo {
 struct TrainedRun {
   TrainFlags flags;  // of the training, with overrides
   std::filesystem::path checkpoint;
-  std::int64_t step = 0;             // of the checkpoint
-  bool is_average = false;           // the checkpoint was chosen, and has averaged weights
+  std::int64_t step = 0;             // step of the checkpoint
+  bool is_average = false;           // averaged weights, chosen because no checkpoint was named
   nlohmann::json model_config = {};  // complete
-  std::string data_kind = {};        // of the training data
+  std::string data_kind = {};        // kind of the training data
   KnownData known = {};              // properties of the training data
 };
 
@@ -46,8 +46,8 @@ TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, c
 // file that the run or --model names: its code runs. Throws DataError for the weights of another model.
 Model load_run_model(const TrainedRun& run);
 
-// Returns the data to evaluate the model on: data that it was not trained on, if the files or the run
-// distinguish it, else all data. Throws DataError for data of another form than the model's.
+// Returns the data to evaluate the model on: held-out data if the files or the run define it, else all data.
+// Throws DataError for data whose shape does not fit the model.
 std::shared_ptr<const Dataset> open_run_data(const TrainedRun& run);
 
 // Returns the content of data.json for a training data set.
@@ -78,7 +78,7 @@ struct OpenedRun {
   c10::Device device = c10::kCPU;
 };
 
-// The number of a program's processes, and their engine.
+// Number of processes of a program, and their communication engine.
 struct ProcessArguments {
   int processes = 1;
   std::string backend = "auto";

@@ -18,12 +18,12 @@ namespace rondo {
 // unknown name.
 std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& info,
                                    std::vector<Metric> usual);
-// Throws UsageError for class weights that are no numbers, or not as many as there are classes.
+// Throws UsageError if class weights are not numbers, or if their number differs from the number of classes.
 LossFunction chosen_loss(const TrainFlags& flags, const DatasetInfo& info);
 // Throws UsageError for flags that do not fit each other or the data.
 void check_trainer_flags(const TrainFlags& flags, bool has_validation);
-// Returns the number of peak-flops; empty without one, or if it is to be measured. Throws UsageError for
-// invalid text.
+// Returns the value of peak-flops; empty if it is not set or is to be measured. Throws UsageError for invalid
+// text.
 std::optional<double> peak_flops_of(const TrainFlags& flags);
 // Adds callbacks and the other options of fit. `log_targets`: those of --log-to.
 void add_trainer_callbacks(const TrainFlags& flags, const RunDirectory& run,

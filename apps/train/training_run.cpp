@@ -264,8 +264,8 @@ void print_dry_run(const TrainFlags& flags, const RunDirectory& run, const Train
                           {"model", {{"name", trainer.model().name}, {"parameters", parameters}}}});
 }
 
-// Returns the given options that strategy `name` has. With an "auto" that means one process more options may
-// have been given.
+// Returns the given options that strategy `name` has. If "auto" selected a single-process strategy, options
+// of other strategies may have been given.
 OptionValues strategy_values(const TrainFlags& flags, const OptionTable& options) {
   OptionValues values = flags.options_in(options);
   if (options.find("strategy-seed") != nullptr) values.emplace("strategy-seed", std::to_string(flags.seed));
@@ -409,7 +409,8 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
         flags, plan.text.empty() ? strategies : with_plan(strategies, plan.text_along_data(context)),
         strategy_named, context, of_pipeline);
   });
-  const std::int64_t parameters = count_parameters(*model.module);  // a rank may soon have a part of them
+  const std::int64_t parameters =
+      count_parameters(*model.module);  // counted now, because a rank may soon hold only a part of them
   const InputShard shard = strategy->input_shard();
   if (flags.sync_batch_norm && shard.replicas > 1) {
     throw UsageError(str("--sync-batch-norm is for one replica a process: strategy ", strategy->name(),

@@ -18,7 +18,7 @@ from leaving import leave
 from gpt import Gpt
 from step import answer_of, load_safetensors, make_optimizer, token_batch
 
-# rondo's name: PyTorch's class, stages per rank, whether it takes them as a list.
+# By rondo's name: PyTorch's class, stages per rank, whether the class takes a list of stages.
 SCHEDULES = {
     "gpipe": ("ScheduleGPipe", 1, False),
     "1f1b": ("Schedule1F1B", 1, False),

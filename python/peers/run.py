@@ -30,7 +30,7 @@ from suites import DIFFERENCES, SUITES
 
 HERE = pathlib.Path(__file__).resolve().parent
 BACKENDS = ("gloo", "rondo")
-# How PyTorch's tests with a process a rank say that one of these was ended by a signal.
+# Messages of PyTorch's multi-process tests about a process that was killed by a signal.
 SIGNALLED = re.compile(r"(?:exit(?:ed with error |ed with exit | )code:?|but got) -\d+")
 NEEDED = ("expecttest", "hypothesis", "pytest", "numpy")
 
@@ -96,7 +96,7 @@ class FileRun:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
         finally:
-            # Ranks of a test that was ended, or that left some behind.
+            # Kills ranks of a test that was stopped, and ranks that a test left running.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -242,7 +242,7 @@ def parse(words):
 
 
 def main():
-    # Ends the tests under way, too.
+    # Also ends running tests.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     arguments, tests = parse(sys.argv[1:])
     torch = importlib.metadata.version("torch")

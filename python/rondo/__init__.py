@@ -6,5 +6,5 @@
 """
 import pathlib
 
-# The folder with bin, include, lib and share, which CMake's find_package(rondo) looks for.
+# The installation prefix (bin, include, lib, share) for CMake's find_package(rondo).
 cmake_prefix_path = str(pathlib.Path(__file__).resolve().parent)

@@ -17,7 +17,7 @@ def older_system(program):
     if words[0] == "glibc" and tuple(map(int, words[1].split(".")[:2])) >= GLIBC:
         return ""
     try:
-        # A newer C++ library may have been added to an old system: the trial decides.
+        # Tries to load it, because an old system may have a newer C++ library.
         if subprocess.run([program, "--prefix"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
             return ""
     except OSError:

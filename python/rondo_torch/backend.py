@@ -14,8 +14,8 @@ from rondo_torch import native
 def create_backend(options, _backend_options):
     """For torch.distributed.Backend.register_backend with the extended interface; collective over options.store."""
     rank, size = options.group_rank, options.group_size
-    # A process group may be made again in a store that outlives it, as torchrun's does. Nobody can come here the next time
-    # before all have come this time, so the number of arrivals says which time it is.
+    # A process group may be created again in a store that outlives it, such as torchrun's. No rank can arrive
+    # for the next group before all have arrived for this one, so the number of arrivals identifies the group.
     generation = (options.store.add("rondo/arrivals", 1) - 1) // size
     store = PrefixStore(f"rondo/{generation}", options.store)
     world_ranks = list(options.global_ranks_in_group) or list(range(size))
@@ -107,5 +107,5 @@ def _taking_rondo(monitored_barrier):
 distributed_c10d.monitored_barrier = _taking_rondo(distributed_c10d.monitored_barrier)
 torch.distributed.monitored_barrier = distributed_c10d.monitored_barrier
 
-# Callbacks of futures need the interpreter.
+# Waits for callbacks of futures, which need the interpreter.
 atexit.register(native.stop_threads)

@@ -16,10 +16,10 @@
 namespace rondo {
 
 // reduce_scatter and all_gather of float32 values that send a codec's encodings, over any c10d engine. The
-// caller keeps the residuals (ErrorFeedback), which are as long as the values, or empty for no error
-// feedback. Values may be on any device; they are copied to the CPU and back. One thread at a time; all ranks
-// make the same calls in the same order, with parts of the same lengths, of which the first is the longest.
-// The objects keep their buffers between calls.
+// caller keeps the residuals (ErrorFeedback): as long as the values, or empty to disable error feedback.
+// Values may be on any device; they are copied to the CPU and back. One thread at a time; all ranks make the
+// same calls in the same order, with parts of the same lengths, of which the first is the longest. The
+// objects keep their buffers between calls.
 
 // An encoder of long tensors in segments that stay in the second-level cache throughout a step.
 class SegmentedCodec {
@@ -177,7 +177,7 @@ class CodedAllReduce {
   DenseTensor copied_;           // undefined if the caller's tensor is encoded without a copy
   at::Tensor values_;            // one dimension, on the CPU
   std::int64_t count_ = 0;       // number of values that the buffers were made for
-  bool gathers_ = false;         // instead of exchanging
+  bool gathers_ = false;         // gathers instead of exchanging parts
   std::int64_t part_count_ = 0;  // values per rank
   ErrorFeedback feedback_;
 };

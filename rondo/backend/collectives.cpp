@@ -191,7 +191,7 @@ void all_to_all_single(at::Tensor& output, const at::Tensor& input,
     ++send[self];
     ++receive[self];
   }
-  // The engine may move from the lists.
+  // The engine may move tensors out of the lists.
   group.backend()->alltoall_base(to, from, receive, send)->wait();
   if (!pads) return;
   result.narrow(0, 0, own_end).copy_(to.narrow(0, 0, own_end));

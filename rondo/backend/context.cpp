@@ -86,8 +86,8 @@ const c10::intrusive_ptr<c10d::Store>& Group::store() const { return checked(sta
 
 namespace {
 
-// Prefix of an init_method for a world whose rank and size come from the options, whatever the environment
-// contains.
+// Prefix of an init_method for a world whose rank and size come from the options alone. The environment is
+// ignored.
 constexpr std::string_view kApart = "apart:";
 
 // The hosts of all ranks.
@@ -181,7 +181,7 @@ struct Context::State {
   RankOfHost place_of_host;   // among the ranks of the job, as found by init()
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
-  c10::intrusive_ptr<c10d::Store> job_store;  // that of the context that init() made
+  c10::intrusive_ptr<c10d::Store> job_store;  // local rank of the context that init() created
   std::shared_ptr<JobObjects> job_objects = std::make_shared<JobObjects>();
   std::string path;  // prefix in the job's stores: contexts number their groups alike
   Duration timeout{};
@@ -245,7 +245,7 @@ c10::intrusive_ptr<c10d::Store> meet_others(State& state, const InitOptions& opt
   return store;
 }
 
-// Agrees on the order of additions, the devices and the engine with all ranks. Collective.
+// Makes all ranks agree on the order of additions, the devices and the engine. Collective.
 template <class State>
 void choose_engine_of(State& state, const InitOptions& options) {
   const env::Identity& identity = state.identity;
@@ -326,7 +326,8 @@ Context init(const InitOptions& options) {
     check_device_tensors(state->backend_name, state->world.traits(), state->device);
     state->mesh = {{"data", identity.world_size}};
     claim.keep();
-    // Joining may have had another limit. A store of the caller keeps its timeout.
+    // Restores the timeout of collectives: joining may have used another one. A store of the caller keeps its
+    // timeout.
     if (!options.store)
       state->store->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(state->timeout));
     return context;

@@ -36,9 +36,9 @@ struct InitOptions {
   // Name of this rank's host. Ranks with the same name share memory. Empty: RONDO_HOST, else detected (see
   // rendezvous.h).
   std::string host{};
-  // Adds floating-point sums in the order of ranks 0, 1, 2, ... on every engine, every layout of hosts and
-  // with every algorithm: the same numbers give the same bits everywhere. docs/algorithms.md gives the cost.
-  // Rank 0's value applies to all ranks. Empty: RONDO_DETERMINISTIC, else false.
+  // Adds floating-point sums in the order of ranks 0, 1, 2, ... with every engine, layout of hosts and
+  // algorithm, so that results are bitwise reproducible. docs/algorithms.md gives the cost. Rank 0's value
+  // applies to all ranks. Empty: RONDO_DETERMINISTIC, else false.
   std::optional<bool> deterministic{};
   // Number of earlier changes of the job's membership, the same on all ranks. One store serves all epochs.
   std::int64_t epoch = 0;

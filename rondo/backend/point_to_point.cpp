@@ -100,7 +100,7 @@ constexpr auto kAnswerTimeNearDeadline = std::chrono::seconds(3);
 constexpr auto kAnswerTime = std::chrono::milliseconds(15);
 constexpr auto kLongestWait = std::chrono::hours(24 * 365);
 constexpr auto kLookInterval = std::chrono::milliseconds(5);
-// Suffix of an answer from a rank whose deadline is near or has passed.
+// Suffix of a published list if the rank's deadline is near or has passed.
 constexpr const char* kNearDeadline = " near its deadline";
 // Tag that no message uses.
 constexpr Tag kClosingTag = 0x7ffffffe;
@@ -189,7 +189,7 @@ void PointToPointChannel::run(std::span<const Outgoing> outgoing, std::span<cons
 }
 
 void PointToPointChannel::finish(c10d::Work& work, std::vector<int>& needed, const Deadline& deadline) {
-  // Rounded up: a wait that ends before the deadline has another reason.
+  // Rounded up, so that a wait that ends before the deadline did not end because of it.
   const auto remaining =
       std::chrono::ceil<std::chrono::milliseconds>(std::min<Duration>(deadline.remaining(), kLongestWait));
   try {
@@ -220,7 +220,7 @@ void PointToPointChannel::fail(const std::vector<int>& needed, const Deadline& d
     close_connections();
     culprit = find_culprit(needed, near_deadline);
   } catch (const std::exception&) {
-    // The store's host may be lost. Then only the neighbour is known.
+    // The store's host may be lost; then only the neighbour can be named.
   }
   const std::string because =
       str(culprit == peer ? "" : str("waits for rank ", peer, ", and "), split(reason, '\n').front());
@@ -273,7 +273,7 @@ void PointToPointChannel::close_connections() {
     try {
       backend_->recv(nothing, peer, kClosingTag)->wait(std::chrono::milliseconds(1));
     } catch (const std::exception&) {
-      // The expected timeout.
+      // Ignores the expected timeout.
     }
   }
 }

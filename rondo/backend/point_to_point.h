@@ -58,7 +58,7 @@ class PointToPointChannel final : public Channel {
 
   int rank() const override { return backend_->getRank(); }
   int size() const override { return backend_->getSize(); }
-  // A wait of c10d cannot be cancelled: a cancelled exchange ends when its current wait does. Backends that
+  // A wait of c10d cannot be cancelled: a cancelled exchange ends after its current wait. Backends that
   // compare tags and sizes report a mismatch; with others the exchange ends at the deadline.
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                 const Wait& wait) override;

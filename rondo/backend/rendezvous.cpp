@@ -66,7 +66,7 @@ std::string wait_for_rank(const env::Identity& identity, StoreFromC10d& store, i
       return store.get(key_of(rank),
                        {Deadline::after(std::min(kReminderOfMissing, deadline.remaining())), nullptr});
     } catch (const TimeoutError& error) {
-      // An error that names a rank means that the store itself does not answer.
+      // If an error names a rank, the store itself does not answer.
       if (deadline.passed() || !error.ranks().empty()) throw_missing(identity, store, timeout);
     }
     if (identity.rank > 0) continue;
@@ -124,7 +124,7 @@ RankClaim::~RankClaim() {
   try {
     store_->deleteKey(key_);
   } catch (const std::exception&) {
-    // The store is lost, and with it the claim.
+    // The store is lost, and the claim with it.
   }
 }
 
@@ -196,7 +196,7 @@ constexpr auto kConnectTime = std::chrono::seconds(2);
 // listens.
 constexpr Duration kConnectPart = std::chrono::seconds(5);
 
-// Time between two reminders that whatever listens at rank 0's address does not answer.
+// Interval between warnings that the process listening at rank 0's address does not answer.
 constexpr Duration kReminderOfSilence = std::chrono::seconds(10);
 
 // Returns the store of this host's launcher in a job of several hosts; null otherwise.
@@ -333,7 +333,7 @@ bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identi
   log::info("rank 0 is still in attempt ", attempt, " of the job; waiting for attempt ",
             identity.restart_count);
   try {
-    // Ends the waits of ranks that still wait there for others to join. Otherwise they would wait until their
+    // Ends the waits of ranks that still wait in the old store. Otherwise they would wait until their
     // deadline for a rank of this host, which has restarted.
     store.set(launch::end_key(attempt),
               "a rank of a restarted host has joined the next attempt; that host's own output says why");

@@ -20,7 +20,7 @@ struct Member {
 };
 
 // Returns an identifier of the machine's boot, the process namespace and the network namespace of this
-// process. Ranks with equal identifiers can share memory, whatever their hosts are called.
+// process. Ranks with equal identifiers can share memory, even if their host names differ.
 std::string host_identity();
 
 // Environment variable that sets this rank's host, on all ranks or on none: ranks with the same text share a
@@ -60,7 +60,7 @@ inline constexpr const char* kDeterministicVariable = "RONDO_DETERMINISTIC";
 // value other than 0 and 1.
 bool deterministic_by_environment();
 
-// Returns rank 0's `wish` on all ranks, so that they agree. Collective over the store.
+// Broadcasts rank 0's `wish` and returns it, so that all ranks agree. Collective over the store.
 bool agree_on_deterministic(bool wish, int rank, int world_size, Store& store, Duration timeout);
 
 // Returns the store through which the ranks of a job meet:

@@ -181,7 +181,7 @@ void ReplacedFile::commit() {
     }
     ::chmod(temporary_.c_str(), old.st_mode & 0777);
   }
-  // Does not overwrite a file that appeared after the constructor checked the target.
+  // Does not overwrite a file that was created after the constructor checked the target.
   const unsigned flags = exists_ ? 0 : RENAME_NOREPLACE;
   int result = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), flags);
   // Some network file systems do not support flags.

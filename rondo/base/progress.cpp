@@ -22,13 +22,13 @@ std::string people_number(double value) {
   return formatted(value >= 100 ? "%.0f" : "%.1f", value);
 }
 
-// A part of the bar's line; of those that do not fit the one with the highest rank goes first.
+// A field of the progress line. If the line is too long, the field with the highest rank is removed first.
 struct Field {
   std::string text;
   int rank;
 };
 
-// The fields that fit into `width` columns, whole, in their order.
+// Returns the fields that fit into `width` columns, unabridged, in their order.
 std::string fitting(std::vector<Field> fields, std::size_t width) {
   for (;;) {
     std::vector<std::string> texts;
@@ -94,11 +94,11 @@ void Progress::activity(std::string_view what, std::int64_t done, std::int64_t o
   if (line_.style() == ProgressStyle::off) return;
   const TimePoint now = Clock::now();
   const bool bar = line_.style() == ProgressStyle::bar;
-  // Operations that end at once need no line.
+  // Short operations show no line.
   if (!activity_shown_) activity_shown_ = now;
   if (now - *activity_shown_ < (bar ? options_.redraw_every : options_.activity_every)) return;
   activity_shown_ = now;
-  // On a narrow terminal fewer words: a number that is cut would be another number.
+  // A narrow terminal shows fewer words instead of cutting the line: a cut number would be wrong.
   line_.show({str(what, ": ", done, " of ", of, ' ', unit), str(what, ": ", done, " of ", of),
               str(what, ' ', done, '/', of), std::string(what)});
 }

@@ -15,25 +15,26 @@ struct ProgressOptions {
   ProgressStyle style = ProgressStyle::automatic;
   std::int64_t total_steps = 0;
   std::int64_t first_step = 0;                             // steps done before (a resumed run)
-  std::int64_t line_every_steps = 10;                      // lines: at least this many steps apart ...
-  Duration line_every = std::chrono::seconds(1);           // ... and at least this long
-  Duration line_at_most_after = std::chrono::seconds(30);  // of slow steps every line, after this time
+  std::int64_t line_every_steps = 10;                      // minimum number of steps between two lines ...
+  Duration line_every = std::chrono::seconds(1);           // ... and minimum time between them
+  Duration line_at_most_after = std::chrono::seconds(30);  // a line is due even after fewer steps
   Duration redraw_every = std::chrono::milliseconds(100);
-  Duration activity_every = std::chrono::seconds(2);  // lines of what happens between steps
+  Duration activity_every =
+      std::chrono::seconds(2);  // minimum interval between lines about activities between steps
 };
 
-// Figures of a step that are shown.
+// Values of a step to show.
 struct ProgressUpdate {
   std::int64_t step = 0;  // steps done, this one included
   double epoch = 0;       // epochs done, with the fraction of the current one
   double loss = 0;
   double learning_rate = 0;
-  double rate = 0;  // per second, over all ranks
+  double rate = 0;  // samples or tokens per second, over all ranks
   std::string_view unit = "samples";
 };
 
-// Shows how far training is: on a terminal one line that is redrawn, in a log plain lines now and then. Only
-// one rank of a job should have one. One thread uses an object.
+// Shows the progress of training: on a terminal one line that is redrawn, in a log occasional plain lines.
+// Only one rank of a job should have one. One thread uses an object.
 class Progress {
  public:
   // `stream` is not owned and must outlive the object.
@@ -44,14 +45,13 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void update(const ProgressUpdate& update);
-  // Prints a line of its own ("validation loss 1.234"), keeping the bar below it. Nothing when the style is
-  // off.
+  // Prints a separate line ("validation loss 1.234") above the bar. Does nothing if the style is off.
   void note(std::string_view text);
-  // Shows an activity between steps, as "validation: 3 of 20 batches": in the bar's place, on a narrow
-  // terminal in fewer words, or as an occasional line. Shows nothing when the style is off. The next update()
-  // ends it.
+  // Shows an activity between steps, such as "validation: 3 of 20 batches", in place of the bar (abridged on
+  // a narrow terminal) or as an occasional line. Shows nothing if the style is off. The next update()
+  // replaces it.
   void activity(std::string_view what, std::int64_t done, std::int64_t of, std::string_view unit);
-  // Ends the bar's line, which then shows the last step.
+  // Ends the bar's line, which keeps showing the last step.
   void finish();
 
  private:
@@ -70,11 +70,11 @@ class Progress {
   std::string unit_of_last_;
 };
 
-// Returns the throughput to show after a step with `rate`: single steps vary too much. `shown` is the one
-// before, 0 at first.
+// Returns the smoothed throughput to show after a step with `rate`, since single steps vary too much. `shown`
+// is the previous result, 0 at first.
 double smoothed_rate(double shown, double rate);
 
-// Returns the time that `remaining` more of something will take if `done` of it have taken `elapsed`.
+// Returns the estimated time for `remaining` units of work if `done` units took `elapsed`.
 Duration expected_time(Duration elapsed, std::int64_t done, std::int64_t remaining);
 
 // "1:02:03", "4:05" (hours, minutes and seconds) for people.

@@ -22,7 +22,7 @@ ProgressStyle resolved(ProgressStyle style, std::FILE* stream) {
   return on_terminal ? ProgressStyle::bar : ProgressStyle::lines;
 }
 
-// A text's writes are not interleaved with those of other threads.
+// Keeps the writes of one text together, without those of other threads in between.
 void write_at_once(std::FILE* stream, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stream);
   std::fflush(stream);
@@ -44,7 +44,7 @@ ProgressLine::ProgressLine(std::FILE* stream, ProgressStyle style)
 ProgressLine::~ProgressLine() { clear(); }
 
 std::size_t ProgressLine::width() const {
-  // A terminal's own size follows when it is resized. A full line would move the cursor to the next one.
+  // Queried each time, since the terminal may be resized. A full line would move the cursor to the next line.
   constexpr int kLeast = 20;
   const char* const passed = std::getenv(kTerminalWidthVariable);
   const int columns = is_terminal_with_escapes(fileno(stream_)) || passed == nullptr

@@ -10,29 +10,29 @@
 
 namespace rondo {
 
-// The last line of a program's output, which says how far the program is: redrawn on a terminal, printed now
-// and then elsewhere. One thread uses an object.
+// A progress line: the last line of a program's output, redrawn on a terminal and printed occasionally
+// elsewhere. One thread uses an object.
 class ProgressLine {
  public:
-  // Resolves `automatic` to a bar on a terminal with escape sequences, also on one behind a launcher, and to
-  // lines elsewhere. `stream` is not owned and must outlive the object.
+  // Resolves `automatic` to a bar on a terminal with escape sequences, also if a launcher forwards the output
+  // to one, and to lines elsewhere. `stream` is not owned and must outlive the object.
   ProgressLine(std::FILE* stream, ProgressStyle style);
-  // Removes a drawn line.
+  // Erases a drawn line.
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   ProgressStyle style() const { return style_; }  // bar, lines or off
-  // Returns the columns that a drawn line may fill, as the terminal is now: one less than it has, at
+  // Returns the number of columns that a drawn line may fill: one less than the terminal's current width, at
   // least 19.
   std::size_t width() const;
 
-  // Draws the first text that fits into width(), else the beginning of the last one, over the drawn line.
-  // Prints the first text as a line of its own if the style is lines. Does nothing if it is off.
+  // Replaces the drawn line by the first text that fits into width(), else by the beginning of the last text.
+  // With style `lines`, prints the first text as a separate line. Does nothing if the style is off.
   void show(const std::vector<std::string>& texts);
-  // Prints a line of its own above the drawn line. Does nothing if the style is off.
+  // Prints a separate line above the drawn line. Does nothing if the style is off.
   void print(std::string_view text);
-  // Ends the drawn line, which stays.
+  // Ends the drawn line and leaves it on the terminal.
   void keep();
   // Removes the drawn line.
   void clear();

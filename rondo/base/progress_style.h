@@ -4,11 +4,11 @@
 
 namespace rondo {
 
-// How progress is shown.
+// Style of the progress display.
 enum class ProgressStyle {
   automatic,  // a bar on a terminal, lines elsewhere
   bar,        // one line that is redrawn
-  lines,      // a line now and then
+  lines,      // occasional lines
   off,        // nothing
 };
 

@@ -15,15 +15,15 @@ namespace rondo {
 
 struct StageProgressOptions {
   ProgressStyle style = ProgressStyle::automatic;
-  Duration bar_after = std::chrono::seconds(1);         // a shorter stage shows nothing
-  Duration bar_every = std::chrono::milliseconds(500);  // between two drawings
-  Duration line_after = std::chrono::seconds(4);        // the same for lines
+  Duration bar_after = std::chrono::seconds(1);         // minimum length of a stage that is shown
+  Duration bar_every = std::chrono::milliseconds(500);  // interval between two drawings on a terminal
+  Duration line_after = std::chrono::seconds(4);        // interval between two lines elsewhere
   Duration lines_every = std::chrono::seconds(30);
 };
 
-// Says which stage a program is in, and since when, while a stage lasts long: on a terminal a line that is
-// redrawn, elsewhere a line now and then. A thread of its own does it, so that a stage needs no code in its
-// loops. At the end of a stage a drawn line disappears. Any thread may call the functions.
+// Shows a program's current stage and its duration if the stage takes long: on a terminal as a line that is
+// redrawn, elsewhere as occasional lines. Uses its own thread, so that stages need no code in their loops.
+// Erases a drawn line at the end of a stage. Any thread may call the functions.
 class StageProgress {
  public:
   // `stream` is not owned and must outlive the object.
@@ -34,7 +34,7 @@ class StageProgress {
 
   // Begins a stage, such as "reading the data", and ends the previous one.
   void begin(std::string_view stage);
-  // Sets how much of the stage is done: "3 of 20 files". The time left is shown too.
+  // Sets the progress of the stage: "3 of 20 files". The remaining time is shown too.
   void update(std::int64_t done, std::int64_t of, std::string_view unit);
   void end();
 
@@ -50,7 +50,7 @@ class StageProgress {
   TimePoint begun_;
   std::int64_t done_ = 0, of_ = 0;
   std::string unit_;
-  std::uint64_t number_ = 0;  // of the stage
+  std::uint64_t number_ = 0;  // start of the stage
   bool stops_ = false;
   std::thread thread_;  // started by the first begin()
 };

@@ -26,8 +26,8 @@ struct TerminalSize {
   int rows = 24;
 };
 
-// Returns the current size of the terminal. Columns or rows that the system does not know, and those of a
-// descriptor that is no terminal, are 80 and 24.
+// Returns the current size of the terminal. Returns 80 columns or 24 rows where the system does not report
+// them, and for a descriptor that is no terminal.
 TerminalSize terminal_size(int descriptor);
 
 // Returns the number of columns that text is wrapped to: COLUMNS if it is a positive number, else those of

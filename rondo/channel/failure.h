@@ -32,7 +32,7 @@ void leave_failure(Store& store, const std::string& key, const ChannelFailure& f
 std::optional<ChannelFailure> find_failure(Store& store, const std::string& key);
 
 // Returns the ranks that a rank with a timeout is ultimately waiting for. `waits_for(a, b)` returns whether
-// rank a waits for rank b now; `stuck(r)` whether rank r cannot run at all, whatever it waits for. Follows
+// rank a waits for rank b now; `stuck(r)` whether rank r cannot run at all, independent of its waits. Follows
 // the waits from `rank` to ranks that wait for none or are stuck. In a cycle, returns the ranks that `rank`
 // waits for.
 std::vector<int> find_culprits(int rank, int size, const std::function<bool(int, int)>& waits_for,

@@ -353,7 +353,7 @@ void SharedArena::require_pages(std::size_t offset, std::size_t size) {
   if (size > known_room_) {
     const MemoryRoom room = memory_room();
     require_room(Bytes{size}, what, room);
-    // Looking costs more than a small block: an eighth of the room is used without another look.
+    // A check costs more than a small allocation, so an eighth of the room is used before the next check.
     known_room_ = std::max<std::size_t>(room.bytes.count / 8, size);
   }
   known_room_ -= size;

@@ -147,7 +147,8 @@ class SharedArena {
   std::map<std::size_t, std::vector<std::size_t>> cached_;     // size class -> offsets, pages kept
   std::map<std::size_t, std::vector<std::size_t>> discarded_;  // size class -> offsets, pages returned
   Usage usage_;
-  std::size_t known_room_ = 0;  // bytes of new pages to allocate before the next look at the system
+  std::size_t known_room_ =
+      0;  // bytes of new pages that may be allocated before the next check of available memory
 };
 
 }  // namespace rondo

@@ -90,7 +90,7 @@ class SharedMemoryChannel::Transfers {
     return moved;
   }
 
-  // Publishes the peers that this rank waits for, for ranks that look for a culprit.
+  // Publishes the peers that this rank waits for, so that other ranks can find the rank at fault.
   void publish_waiting(bool waiting) const {
     const int self = channel_.rank();
     for (const Send& send : sends_) channel_.ring(self, send.message->peer).sender_waits.store(waiting);
@@ -222,7 +222,7 @@ SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) :
   try {
     meet(store, own);
   } catch (...) {
-    // Peers may be ahead of this rank, or behind: the recorded failure keeps them from blaming this rank.
+    // Peers may be in an earlier or later operation; the recorded failure keeps them from blaming this rank.
     const ChannelFailure failure = describe_failure(std::current_exception(), options_.rank);
     record(*own_file, failure);
     leave_failure(store, failure_key(options_.rank), failure);
@@ -255,7 +255,7 @@ void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
     try {
       files_.push_back(r == options_.rank ? own.memory : attach_shared_memory(address));
     } catch (const Error& e) {
-      // Rank r may have given up already because of another rank, which is then the culprit.
+      // Rank r may have failed already because of another rank, which is then at fault.
       throw_if_any_failed(look_at_peers());
       if (const auto left = find_failure(store, failure_key(r)))
         throw_failure(str(prefix(), "cannot begin, because rank ", r, " failed: "), *left);
@@ -324,7 +324,7 @@ void SharedMemoryChannel::exchange(std::span<const Outgoing> outgoing, std::span
     check_peers_periodically(outgoing);
     run(transfers, wait);
   } catch (...) {
-    // The published waits stay: other ranks may be about to follow them.
+    // The published waits are kept, because other ranks may be about to follow them.
     own.sleeping.store(0);
     fail(std::current_exception());
     throw;
@@ -378,8 +378,8 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
     if (wait.cancel != nullptr && wait.cancel->cancelled()) throw CancelledError(prefix() + "was cancelled");
     if (Clock::now() < next_check && !deadline.passed()) continue;
     next_check = Clock::now() + kPeerCheckInterval;
-    // Publishes once more: an arrived message has cleared the mark of its peer, and another one may still be
-    // missing.
+    // Publishes the waits again: an arrived message has cleared the mark of its peer, from which another
+    // message may still be missing.
     transfers.publish_waiting(true);
     throw_if_peer_failed(transfers);
     if (transfers.done()) break;
@@ -390,7 +390,7 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
 
 SharedMemoryChannel::Peers SharedMemoryChannel::look_at_peers() const {
   Peers peers;
-  // Processes first: a rank that left in order sets its state before it ends.
+  // Checks processes first: a rank that leaves in an orderly way sets its state before its process ends.
   const std::vector<int> ended = watch_.ended();
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
     const RankState state = file(r).state.load();
@@ -425,7 +425,7 @@ void SharedMemoryChannel::throw_if_any_failed(const Peers& peers) const {
 
 void SharedMemoryChannel::throw_if_peer_failed(Transfers& transfers) const {
   const Peers peers = look_at_peers();
-  // Data that a peer published before it ended still counts.
+  // Data that a peer published before its process ended is still used.
   while (transfers.progress()) {
   }
   if (transfers.done()) return;

@@ -63,7 +63,7 @@ class SharedMemoryChannel final : public Channel {
   struct Peers {
     std::vector<int> lost;    // the process has ended without a recorded failure
     std::vector<int> failed;  // with a recorded failure
-    std::vector<int> left;    // left in order
+    std::vector<int> left;    // left in an orderly way
   };
   Peers look_at_peers() const;
   void throw_if_any_failed(const Peers& peers) const;

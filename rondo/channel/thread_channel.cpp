@@ -79,7 +79,7 @@ class ThreadMesh::Member final : public Channel {
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
       withdraw(lock, offers);
-      // The published waits stay: other ranks may be about to follow them.
+      // The published waits are kept, because other ranks may be about to follow them.
       state_->failures[static_cast<std::size_t>(rank_)] = describe_failure(std::current_exception(), rank_);
       for (auto& changed : state_->changed) changed.notify_all();
       throw;

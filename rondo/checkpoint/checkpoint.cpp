@@ -83,7 +83,7 @@ RankStates read_communication_states(const CheckpointFiles& files) {
   for (const NamedTensor& t : tensors) {
     const std::size_t slash = t.name.find('/');
     const std::string rank_name = t.name.substr(0, slash);
-    // Every rank has at least one tensor.
+    // Requires at least one tensor from every rank.
     const std::size_t rank = rank_of(rank_name, tensors.size());
     if (slash == std::string::npos || rank == tensors.size())
       throw DataError(str(path.string(), ": unexpected tensor '", t.name, "'"));

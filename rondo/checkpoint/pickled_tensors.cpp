@@ -157,7 +157,7 @@ class PickleReader {
     target.items.insert(target.items.end(), items.begin(), items.end());
   }
 
-  // Executes one instruction. Returns false at the end.
+  // Executes one instruction of the pickle. Returns false at the end.
   bool step() {
     const char code = bytes(1).front();
     switch (code) {

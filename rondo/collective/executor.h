@@ -29,7 +29,7 @@ class Executor {
   // different collectives detect it by the messages' tags (MismatchError).
   void run(Channel& channel, std::span<std::byte> data, const Wait& wait);
 
-  // The schedule that was given.
+  // The schedule of this executor.
   const Schedule& schedule() const { return schedule_; }
 
  private:

@@ -33,7 +33,7 @@ bool reduces(OperationKind kind);
 struct Pieces {
   std::byte* base = nullptr;          // start of the first piece
   std::size_t stride = 0;             // in bytes
-  std::vector<std::byte*> list = {};  // start of each piece; replaces the two above
+  std::vector<std::byte*> list = {};  // start of each piece; replaces `base` and `stride`
 
   // Returns the start of a piece.
   std::byte* at(std::size_t piece) const { return list.empty() ? base + piece * stride : list[piece]; }

@@ -134,9 +134,9 @@ class ScheduleBuilder {
   Range data() const { return {Buffer::data, 0, request_.bytes.count}; }
   // Returns piece `index` of `pieces` nearly equal ones of the data (piece_of).
   Range piece(int pieces, int index) const { return piece_of(data(), request_.element_bytes, pieces, index); }
-  // Returns pieces [begin, end) of them.
+  // Returns pieces [begin, end) of `pieces` nearly equal ones.
   Range pieces(int pieces, int begin, int end) const;
-  // Allocates scratch memory that no other call returns.
+  // Allocates a new range of scratch memory.
   Range scratch(std::uint64_t bytes);
 
   void send(int round, int peer, const Range& range);                      // see StepKind::send

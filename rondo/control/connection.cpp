@@ -57,7 +57,7 @@ std::optional<Request> Listener::receive(Duration patience) {
     if (parts == 1) request.body = part.text();
     more = part.more();
   }
-  // Requests have one part after the peer's name; other messages are not rondo's.
+  // Requests have one part after the peer's name; other messages are ignored.
   if (parts != 2 || request.body.size() < sizeof request.number) return std::nullopt;
   std::memcpy(&request.number, request.body.data(), sizeof request.number);
   request.body.erase(0, sizeof request.number);
@@ -91,7 +91,7 @@ struct Connection::State {
   ZmqSocket events;  // monitor of the connection: the only report of a refused handshake
   std::uint64_t asked = 0;
   bool connected = false;  // the handshake of the current connection is done
-  bool met = false;        // a handshake succeeded before
+  bool met = false;        // an earlier handshake succeeded
   int refusals = 0;        // connections that ended during the handshake
   int losses = 0;          // connections that ended later
 

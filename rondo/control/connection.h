@@ -48,7 +48,7 @@ class Listener {
   std::unique_ptr<State> state_;
 };
 
-// A client of one listener. Reconnects by itself when the listener was away. One thread uses an object.
+// A client of one listener. Reconnects automatically. One thread uses an object.
 class Connection {
  public:
   // Starts to connect, without waiting. `address` is "host:port"; `who` and `whom` name the two sides for

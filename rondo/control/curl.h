@@ -9,7 +9,7 @@ namespace rondo::control {
 // tests/control/curl_interface_test.cpp compares them with <curl/curl.h>.
 struct Curl {
   using Handle = void*;
-  using List = void*;  // of header lines
+  using List = void*;  // list of header lines
 
   int (*global_init)(long flags);
   Handle (*easy_init)();
@@ -27,13 +27,13 @@ enum CurlOption : int {
   kCurlNoProgress = 43,           // long
   kCurlPostSize = 60,             // long: bytes of kCurlPostFields
   kCurlNoSignal = 99,             // long
-  kCurlTimeoutMs = 155,           // long: of a whole request
+  kCurlTimeoutMs = 155,           // long: timeout of a whole request
   kCurlConnectTimeoutMs = 156,    // long
-  kCurlProtocols = 181,           // long: bits of kCurlHttp and kCurlHttps
+  kCurlProtocols = 181,           // long: allowed protocols, bits of kCurlHttp and kCurlHttps
   kCurlQuickExit = 322,           // long, since 7.87: a cleanup does not wait for a name to be resolved
   kCurlWriteData = 10001,         // pointer
   kCurlUrl = 10002,               // text
-  kCurlProxy = 10004,             // text; "" is none, whatever the environment says
+  kCurlProxy = 10004,             // text; "" disables proxies, even if the environment names one
   kCurlErrorBuffer = 10010,       // char[kCurlErrorSize]
   kCurlPostFields = 10015,        // text, which is not copied
   kCurlUserAgent = 10018,         // text
@@ -54,8 +54,8 @@ inline constexpr long kCurlHttp = 1, kCurlHttps = 2;  // CURLPROTO
 inline constexpr long kCurlGlobalDefault = 3;
 inline constexpr std::size_t kCurlErrorSize = 256;
 
-// libcurl, loaded by the first call and kept until the process ends. Throws Error where it cannot be loaded,
-// naming the package. Any thread.
+// Returns libcurl's functions. The first call loads the library, which stays until the process ends. Throws
+// Error naming the package if it cannot be loaded. Any thread.
 const Curl& curl();
 
 }  // namespace rondo::control

@@ -33,7 +33,7 @@ UrlParts parts_of(std::string_view url) {
   return {url.substr(0, begin), authority.substr(authority.rfind('@') + 1), url.substr(end)};
 }
 
-// Returns "host" or "::1"; empty where there is none.
+// Returns "host" or "::1"; empty if there is none.
 std::string host_of(std::string_view url) {
   const std::string_view host = parts_of(url).host_and_port;
   if (!host.starts_with('[')) return std::string(host.substr(0, host.find(':')));

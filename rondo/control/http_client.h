@@ -12,23 +12,23 @@ namespace rondo::control {
 
 // A server's response to a request, or the reason why there is none.
 struct HttpResponse {
-  int status = 0;                           // 200, 503; 0 without a response
-  std::string body = {};                    // at most HttpClient::kLongestBody bytes of it
-  Duration retry_after = Duration::zero();  // of the header Retry-After; zero without one
+  int status = 0;         // such as 200 or 503; 0 without a response
+  std::string body = {};  // at most the first HttpClient::kLongestBody bytes of the response
+  Duration retry_after = Duration::zero();  // value of the header Retry-After; zero without one
   std::string error = {};                   // with status 0: "Connection refused"
 };
 
-// Sends requests to one URL over a connection that is kept, by libcurl. Proxies are those of the environment
-// (https_proxy, no_proxy), and none for this host itself. Redirections are not followed. Not thread-safe;
-// blocks no signal.
+// Sends requests to one URL over a connection that is kept, by libcurl. Uses the proxies of the environment
+// (https_proxy, no_proxy), and none for this host itself. Does not follow redirections. Not thread-safe;
+// blocks no signals.
 class HttpClient {
  public:
   static constexpr std::size_t kLongestBody = 65'536;
 
   struct Options {
     std::string url;                                           // "http://host:4318/v1/traces"
-    std::vector<std::pair<std::string, std::string>> headers;  // besides those of every request
-    Duration timeout = std::chrono::seconds(10);               // of a request with its connection
+    std::vector<std::pair<std::string, std::string>> headers;  // additional header lines
+    Duration timeout = std::chrono::seconds(10);               // limit of a request, including the connection
     std::string certificates;  // a file of certificates to trust; empty: those of the system
   };
   // Throws Error where libcurl cannot be loaded.
@@ -37,8 +37,8 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Posts `body` and blocks until the response or the timeout. `cancelled` is asked about once a second, and
-  // more often while bytes move; true ends the request with an error.
+  // Posts `body` and blocks until the response or the timeout. Calls `cancelled` about once a second, and
+  // more often while bytes are transferred; if it returns true, the request ends with an error.
   HttpResponse post(const std::string& body, const std::function<bool()>& cancelled);
 
  private:

@@ -30,8 +30,9 @@ struct HttpPage::State {
   ZmqContext context;
   ZmqSocket socket;  // ZMQ_STREAM: raw bytes by connection; used by the thread once it runs
   std::map<std::string, std::string> begun;  // thread only: incomplete requests by connection
-  std::deque<std::string> answered;          // thread only: newest answered connections, perhaps open
-  std::atomic<bool> ends = false;            // polled by the thread several times a second
+  std::deque<std::string>
+      answered;  // used by the thread only: most recently answered connections, which may still be open
+  std::atomic<bool> ends = false;  // checked by the thread several times a second
   std::thread thread;
 
   std::string answer_to(std::string_view request) const {
@@ -53,8 +54,8 @@ struct HttpPage::State {
     }
   }
 
-  // An empty part closes the connection at once and discards unsent data: so the client, which has the length
-  // of the answer, closes it, and only a client that does not do so for long is disconnected.
+  // An empty part would close the connection at once and discard unsent data. So the client, which knows the
+  // length of the answer, closes it; only a client that keeps it open too long is disconnected.
   void send(const std::string& peer, const std::string& bytes) {
     if (zeromq().send(socket.get(), peer.data(), peer.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
       zeromq().send(socket.get(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);

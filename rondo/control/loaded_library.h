@@ -9,8 +9,8 @@ namespace rondo::control {
 // closed. Any thread.
 class LoadedLibrary {
  public:
-  // Loads the first of `names` that the dynamic linker finds. Throws Error that says `purpose` ("OTLP is sent
-  // through libcurl"), the linker's reasons, and `remedy` ("On Debian: apt-get install libcurl4").
+  // Loads the first of `names` that the dynamic linker finds. Throws Error that contains `purpose` ("OTLP is
+  // sent through libcurl"), the linker's reasons, and `remedy` ("On Debian: apt-get install libcurl4").
   LoadedLibrary(std::span<const char* const> names, const std::string& purpose, const std::string& remedy);
 
   // Sets `function` to the library's function of this name. Throws Error where the library lacks it.

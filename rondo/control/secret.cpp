@@ -16,7 +16,7 @@ namespace rondo::control {
 namespace {
 
 constexpr std::size_t kKeyCharacters = 41;   // Z85 of 32 bytes and a terminating zero
-constexpr std::size_t kLongestSecret = 256;  // of a file, including whitespace
+constexpr std::size_t kLongestSecret = 256;  // bytes of a secret file, including whitespace
 
 int hexadecimal(char c) {
   if (c >= '0' && c <= '9') return c - '0';

@@ -29,7 +29,7 @@ class JobSecret {
   // set. Throws UsageError if both are.
   using Lookup = std::function<std::optional<std::string>(std::string_view variable)>;
   static std::optional<JobSecret> find(const Lookup& lookup);
-  // As find(), but throws UsageError with instructions if neither is set.
+  // Same as find(), but throws UsageError with instructions if neither is set.
   static JobSecret require(const Lookup& lookup);
   // Makes a secret of random bytes from the kernel.
   static JobSecret make();

@@ -213,7 +213,7 @@ Profile scaled_to_batch(const Profile& profile, double factor) {
     if (auto& checkpointed = unit.checkpointed_backward_workspace_bytes)
       checkpointed = scaled_workspace(*checkpointed, unit.gradient_bytes, factor);
   }
-  for (LayerProfile& layer : result.layers) {  // passes carry their own number of samples
+  for (LayerProfile& layer : result.layers) {  // each pass contains its number of samples
     layer.output_bytes = scaled(layer.output_bytes, factor);
     layer.checkpointed_activation_bytes = scaled(layer.checkpointed_activation_bytes, factor);
     for (LayerPart& part : layer.parts) {

@@ -23,7 +23,7 @@ Profile read_profile(const std::filesystem::path& path);
 // The inverse of parse_profile.
 nlohmann::ordered_json to_json(const Profile& profile);
 
-// Returns a hash of the content. Profiles with equal content have equal hashes, whatever their formatting.
+// Returns a hash of the content. Profiles with equal content have equal hashes, regardless of formatting.
 std::string profile_hash(const Profile& profile);
 
 }  // namespace rondo::cost

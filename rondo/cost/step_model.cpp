@@ -94,7 +94,7 @@ class JobMaker {
   }
 
   void add(Job job) {
-    // Parameters in shared memory are never gathered.
+    // Does nothing for parameters in shared memory, which are never gathered.
     if (profile_.link.parameters_in_place && collective(job.kind) == Collective::all_gather) job.bytes = 0;
     const StepOptions& o = model_.options;
     const int group = job.kind == JobKind::all_reduce ? o.ranks : model_.shard_group;

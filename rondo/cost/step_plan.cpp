@@ -136,7 +136,7 @@ PlannedPipeline parse_pipeline(const Json& json, const std::string& where) {
   return pipeline;
 }
 
-// Returns equal hashes for plans with the same training, whatever else their files contain.
+// Returns equal hashes for plans that define the same training, even if their files differ in other entries.
 std::string hash_of(const StepPlan& plan) {
   std::string text = str(plan.model, " ", plan.ranks);
   for (const PlannedUnit& unit : plan.units) text += str("\n", unit.name, " ", describe(unit.choice));

@@ -92,8 +92,8 @@ class BytePairsReader {
     return text_or(json_object(*pattern, place(str(entry, ".pattern"))), kind, "", str(entry, ".pattern"));
   }
 
-  // Returns the steps of an entry: those of a Sequence, the entry itself, or none if it is null. Each is an
-  // object.
+  // Returns the steps of an entry: the elements of a Sequence, the entry itself, or none if it is null. Each
+  // step is an object.
   std::vector<Json> steps_of(const char* name, const char* list) const {
     const Json entry = document_.value(name, Json());
     if (entry.is_null()) return {};

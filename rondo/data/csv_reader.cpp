@@ -37,7 +37,7 @@ std::vector<std::string> features_of(const CsvRow& row, std::size_t label) {
   return features;
 }
 
-// Returns whether the fields count the columns: 0, 1, 2 ... or 1, 2, 3 ...
+// Returns whether the fields are column numbers: 0, 1, 2 ... or 1, 2, 3 ...
 bool count_columns(const std::vector<std::string>& fields) {
   const std::size_t first = fields.front() == "1" ? 1 : 0;
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -227,7 +227,7 @@ namespace {
 
 // Quality of a delimiter on the first records.
 struct Division {
-  std::int64_t alike = 0;  // number of records with as many fields as the first
+  std::int64_t alike = 0;  // number of records with the same number of fields as the first
   double numbers = 0;      // share of all fields that are numbers
   auto operator<=>(const Division&) const = default;
 };

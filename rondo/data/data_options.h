@@ -17,9 +17,10 @@ namespace rondo {
 // data, which defines them.
 struct KnownData {
   std::vector<std::string> class_names = {};  // csv, labelled_text: other labels are errors
-  // csv, regression: mean of every feature. A table with exactly these columns and no label is accepted.
+  // csv, regression: column names of the training data with the mean of every feature. A table with exactly
+  // these columns and no label is accepted.
   std::vector<double> mean = {};
-  std::vector<double> deviation = {};  // csv, regression: deviation of every feature
+  std::vector<double> deviation = {};  // csv, regression: standard deviation of every feature
   std::string source = {};             // file with these properties, for errors
 };
 

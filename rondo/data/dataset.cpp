@@ -28,7 +28,7 @@ nlohmann::json DatasetInfo::model_config() const {
     return config;
   }
   if (unit == "tokens") return {{"context", input_shape.at(0)}, {"vocabulary", classes}};
-  // For regression, a model has as many outputs as a sample has targets.
+  // For regression, the number of outputs is the number of targets of a sample.
   return {{"input_shape", input_shape}, {"classes", classes > 0 ? classes : targets_per_sample}};
 }
 

@@ -42,7 +42,7 @@ struct DatasetInfo {
   std::int64_t vocabulary = 0;  // labelled_text, masked_text: size of the tokenizer's vocabulary
   // csv, regression: means that were subtracted from the features.
   std::vector<double> mean = {};
-  std::vector<double> deviation = {};  // deviations that the features were divided by
+  std::vector<double> deviation = {};  // standard deviations that the features were divided by
 
   // Returns the part of a model's configuration (make_model) that the data determines: {"context",
   // "vocabulary"} for text; {"vocabulary"}, and {"classes"} for labelled_text, for BERT's kinds;

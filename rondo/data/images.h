@@ -14,7 +14,7 @@ namespace rondo {
 
 // Locations of labelled images of one size in mapped files. Pixels are bytes, channel by channel, row by row.
 struct ImageRecords {
-  std::vector<std::shared_ptr<const MappedInput>> files;  // owners of the memory that `pixels` points to
+  std::vector<std::shared_ptr<const MappedInput>> files;  // owners of the memory that `pixels` refers to
   std::vector<const std::uint8_t*> pixels;                // one for each image
   std::vector<std::uint8_t> labels;                       // one for each image
   std::vector<std::int64_t> starts = {0};                 // first image of each file

@@ -39,7 +39,7 @@ class Mixture final : public Dataset {
 
  private:
   std::vector<std::shared_ptr<const Dataset>> parts_;
-  std::vector<std::int64_t> starts_;  // first sample of each part, then the size
+  std::vector<std::int64_t> starts_;  // first sample of each part, then the number of samples
   bool shuffled_;
   std::uint64_t seed_;
   DatasetInfo info_;

@@ -45,7 +45,7 @@ struct TextOptions : ExtensionsOption {
 // The kind text: a text file or a directory of text files. Validation is the tail of the text:
 // validation_fraction of its tokens, at least one window. See data_kinds.h.
 struct TextKind {
-  using Options = TextOptions;  // of kind text
+  using Options = TextOptions;  // options of kind text
   // Returns the name, summary and flags of kind text, without libtorch.
   static std::vector<Declaration> declarations() {
     OptionsOf<TextOptions> table;

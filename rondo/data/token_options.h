@@ -28,7 +28,7 @@ struct TokenOptions {
 // tokens. In a plain folder, train*.bin are for training and val*.bin for validation if such files exist.
 // Otherwise validation is the tail. See data_kinds.h.
 struct TokensKind {
-  using Options = TokenOptions;  // of kind tokens
+  using Options = TokenOptions;  // options of kind tokens
   // Returns the name, summary and flags of kind tokens, without libtorch.
   static std::vector<Declaration> declarations() {
     OptionsOf<TokenOptions> table;

@@ -30,7 +30,7 @@ class TokenSource {
   virtual std::vector<std::int64_t> file_starts() const = 0;
 };
 
-// Division of a source into samples, and the description of these.
+// Division of a source into samples, and their description.
 struct WindowForm {
   std::string kind;          // kind of the data, as in data_kinds()
   std::string source;        // path that was opened

@@ -22,8 +22,8 @@ bool is_cuda_build();
 // Error if the call comes too late. Any thread.
 void load_cuda();
 
-// Returns the name of the card behind a device, with its PCI address and host if the driver is present: the
-// same text in every process that uses the card.
+// Returns the name of the card of a device, with its PCI address and host if the driver is present: the same
+// text in every process that uses the card.
 std::string card_of(c10::Device device);
 
 }  // namespace rondo

@@ -50,7 +50,7 @@ struct DeviceRequest {
   int local_world_size = 1;
   int rank = 0;
   int world_size = 1;
-  std::function<std::string(c10::Device)> card_of = {};  // returns the physical card behind a device
+  std::function<std::string(c10::Device)> card_of = {};  // returns the physical card of a device
 };
 
 // A rank's device, and the cards of all ranks.

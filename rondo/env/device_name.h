@@ -10,7 +10,7 @@ namespace rondo {
 // not list them.
 struct DeviceName {
   std::string kind;            // "auto", "cpu", "cuda" or "sim"
-  std::optional<int> index{};  // N of cuda:N and sim:N
+  std::optional<int> index{};  // N of "cuda:N" and "sim:N"
 
   bool operator==(const DeviceName&) const = default;
 };

@@ -267,7 +267,7 @@ int default_port(const std::string& run_id) {
   if (run_id.empty()) return kTorchPort;
   std::uint32_t hash = 2166136261U;  // FNV-1a: every rank computes the same value
   for (const char c : run_id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return 15000 + static_cast<int>(hash % 10000U);  // below the kernel's ephemeral port range
+  return 15000 + static_cast<int>(hash % 10000U);  // below the kernel's range of ephemeral ports
 }
 
 Identity discover(const EnvironmentMap& environment, const Overrides& overrides) {

@@ -10,12 +10,12 @@ namespace rondo::env {
 inline constexpr const char* kJobMemoryVariable = "RONDO_JOB_MEMORY";
 
 // Environment variable of servers and evaluators: a file, as /proc/<pid>/fd/<n>, with one byte for each
-// worker process of the job. The launcher sets the byte to 1 when the process has exited for good. Unset:
-// unknown.
+// worker process of the job. The launcher sets the byte to 1 when the process has exited and will not be
+// restarted. Unset: unknown.
 inline constexpr const char* kEndedWorkersVariable = "RONDO_ENDED_WORKERS";
 
-// The worker processes that have exited for good, as reported by the launcher. Detects a worker that exits
-// before it has joined, which no peer would notice. Thread-safe.
+// The worker processes that have exited and will not be restarted, as reported by the launcher. Detects a
+// worker that exits before it has joined, which no peer would notice. Thread-safe.
 class EndedWorkers {
  public:
   // Opens the file. With an empty path, no process counts as exited. Throws Error naming the path.

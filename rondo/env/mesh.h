@@ -16,8 +16,8 @@ struct MeshDimension {
 // The mesh of a job, slowest dimension first.
 using Mesh = std::vector<MeshDimension>;
 
-// All dimensions, in the order of their strides. Pipeline stages may be far apart; tensor-parallel ranks
-// communicate most and are neighbours.
+// All dimensions, in the order of their strides. Ranks of different pipeline stages may be far apart;
+// tensor-parallel ranks communicate most and are neighbours.
 inline constexpr const char* kMeshDimensions[] = {"pipeline", "data", "context", "expert", "tensor"};
 
 // Parses "pipeline=2,data=2", in any order. Throws UsageError for other text; `what` names its origin.

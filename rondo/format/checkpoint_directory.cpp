@@ -41,7 +41,7 @@ std::string sealed(std::string text) {
   return text.replace(at, checksum_digits, checksum_hex(as_bytes(text)));
 }
 
-// Returns whether the file name stays inside the checkpoint directory, whatever the manifest contains.
+// Returns whether the file name stays inside the checkpoint directory; a manifest may contain any name.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name != Manifest::file_name;
@@ -378,7 +378,8 @@ void CheckpointWriter::publish(const fs::path& final_path) {
     throw Error(
         str("cannot rename ", temporary_.string(), " to ", final_path.string(), ": ", errno_text(errno)));
   }
-  // The same step again, after resuming from an earlier step: exchanges both names atomically.
+  // A checkpoint of this step exists, because training resumed from an earlier one: exchanges both names
+  // atomically.
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
     throw Error(str("cannot replace ", final_path.string(), ": ", errno_text(errno),
                     "; this file system cannot exchange directories, so delete or move the old one"));

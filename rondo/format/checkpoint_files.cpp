@@ -21,7 +21,7 @@ namespace {
 
 // Number of bytes below which comparing is faster than starting threads.
 constexpr std::size_t kFew = std::size_t{4} << 20;
-// More threads would only wait for memory.
+// More threads would be limited by memory bandwidth.
 constexpr unsigned kMostThreads = 4;
 
 // A range of bytes with its expected checksum.

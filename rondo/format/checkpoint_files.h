@@ -36,7 +36,7 @@ class CheckpointFiles {
 };
 
 // Selection and validation of the checkpoint for a path. One rule for all readers: the newest checkpoint is
-// used whatever its state, and a damaged one is never skipped silently.
+// used even if it is damaged, which is an error; it is never skipped silently.
 
 // Formats damage: "model.safetensors, tensor 'head.weight': its elements have ... (and 2 more)".
 std::string describe(const std::vector<Damage>& damage);

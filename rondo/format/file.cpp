@@ -25,7 +25,8 @@ constexpr std::size_t kFlush = std::size_t{8} << 20;
 // a cold cache this took a third of the time of madvise(MADV_WILLNEED) on pieces of 8 MiB, and of direct
 // reads of 4 MiB.
 constexpr std::size_t kReadPiece = std::size_t{256} << 10;
-// Number of sampled pages: checking every page of a file costs as much as reading it from memory.
+// Number of pages that are sampled: checking every page of a file costs as much as reading the file from
+// memory.
 constexpr std::size_t kLooks = 64;
 
 std::string space_hint(const std::filesystem::path& path, int error_code) {

@@ -36,7 +36,7 @@ class OutputFile {
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text) { write(as_bytes(text)); }
-  // Reserves the disk space of the whole file, so that a full disk is detected before it is written. Does
+  // Reserves disk space for the whole file, so that a full disk is detected before the file is written. Does
   // nothing on file systems without support.
   void reserve(Bytes size);
   // Syncs the file to disk.
@@ -71,7 +71,7 @@ class MappedFile {
   MappedFile& operator=(MappedFile&&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Reads the file from begin to end unless it is already in memory, so that a reader of bytes() behind it
+  // Reads the file from begin to end unless it is already in memory, so that a following reader of bytes()
   // need not wait for the disk. Returns when everything is read, soon after `stops` is set, or at an error,
   // which the reader of the bytes will encounter again. Thread-safe, also while others read bytes().
   void read_ahead(const std::atomic<bool>& stops) const;

@@ -25,7 +25,7 @@ bool is_commit(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Returns the text behind `prefix`, or an empty text.
+// Returns the text after `prefix`; empty if the text does not begin with it.
 std::string after(const std::string& text, std::string_view prefix) {
   return text.starts_with(prefix) ? std::string(trim(std::string_view(text).substr(prefix.size()))) : "";
 }

@@ -18,8 +18,8 @@ struct MetricsRow {
   std::optional<double> validation_loss;        // only in rows of a validation pass
   std::optional<double> accuracy;               // share of correct predictions in the global batch
   std::optional<double> validation_accuracy;    // share of correct predictions in a validation pass
-  std::optional<double> learning_rate;          // of the first parameter group
-  std::optional<double> loss_scale;             // only with a gradient scaler
+  std::optional<double> learning_rate;          // learning rate of the first parameter group
+  std::optional<double> loss_scale;             // only if a gradient scaler is used
   std::optional<double> tokens_per_s;           // of all ranks together
   std::optional<double> samples_per_s;          // of all ranks together
   std::optional<double> step_ms;                // wall time

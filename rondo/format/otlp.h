@@ -10,7 +10,7 @@
 #include <vector>
 
 // OpenTelemetry's protocol (OTLP 1.x) in its JSON encoding: the bodies of requests to /v1/metrics and
-// /v1/traces, and what the responses say.
+// /v1/traces, and the content of responses.
 namespace rondo::otlp {
 
 using AttributeValue = std::variant<std::string, std::int64_t, double, bool>;
@@ -85,13 +85,13 @@ std::string traces_request(const Attributes& resource, std::span<const Span> spa
 // The number of data points in `metrics`.
 std::int64_t count_points(std::span<const Metric> metrics);
 
-// The part of a request that the receiver has refused.
+// The part of a request that the receiver has rejected.
 struct PartialSuccess {
-  std::int64_t rejected = 0;  // data points or spans
+  std::int64_t rejected = 0;  // number of rejected data points or spans
   std::string message = {};
 };
 
-// Reads the body of a response. One that is not OTLP's JSON refuses nothing.
+// Parses the body of a response. A body that is not OTLP's JSON rejects nothing.
 PartialSuccess read_response(std::string_view body);
 
 }  // namespace rondo::otlp

@@ -14,24 +14,25 @@
 namespace rondo::otlp {
 
 // The state of a training as OpenTelemetry's metrics: gauges of the newest step and validation, and
-// histograms of the durations of all steps since it began. Figures that ranks have each for itself carry the
-// attribute "rondo.rank". Not thread-safe.
+// histograms of the durations of all steps since it began. Values per rank have the attribute "rondo.rank".
+// Not thread-safe.
 class TrainingMetrics {
  public:
   // Takes the rows of all ranks of a step, or the row of a validation.
   void add(std::span<const MetricsRow> rows);
-  // Whether rows came since the last metrics().
+  // Whether rows were added since the last metrics().
   bool changed() const { return changed_; }
-  // Returns the metrics of everything so far.
+  // Returns the metrics of all rows so far.
   std::vector<Metric> metrics();
 
  private:
-  // Durations of a step that ranks have each for itself.
+  // Durations of a step that are measured per rank.
   static constexpr std::size_t kDurations = 4;
   using Durations = std::array<HistogramPoint, kDurations>;
 
-  std::vector<MetricsRow> step_;          // the newest, of all ranks
-  std::map<std::string, double> others_;  // the newest of each: not every step measures all
+  std::vector<MetricsRow> step_;  // newest step's rows of all ranks
+  std::map<std::string, double>
+      others_;  // newest value of each other metric, because not every step measures all
   std::optional<MetricsRow> validation_;
   std::map<int, Durations> durations_;  // by rank
   bool changed_ = false;

@@ -62,8 +62,8 @@ struct RunLabels {
 // Returns the labels in `path`. Throws DataError naming file and location if the file is damaged.
 RunLabels read_run_labels(const std::filesystem::path& path);
 
-// Changes the labels in `path` that `changes` has; an empty text or list removes a label. Creates the file if
-// it is missing. Throws DataError if the file is damaged.
+// Sets the labels in `path` that `changes` contains; an empty text or list removes a label. Creates the file
+// if it is missing. Throws DataError if the file is damaged.
 void change_run_labels(const std::filesystem::path& path, const RunLabels& changes);
 
 // Appends `start` after the entries of `path` that began before it, and drops entries of an earlier attempt

@@ -15,7 +15,7 @@ namespace rondo {
 namespace {
 
 constexpr const char* kFileName = "progress.json";
-// Every record has this size, so that no part of a longer one stays behind it.
+// Every record has this size, so that a shorter record overwrites a longer one completely.
 constexpr std::size_t kRecordBytes = 512;
 constexpr Bytes kLargestFile = KiB(4);
 
@@ -26,7 +26,7 @@ RunProgressFile::RunProgressFile(const std::filesystem::path& run_directory)
                        O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)) {
   struct stat status {};
   if (descriptor_ < 0 || (fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode))) return;
-  close(descriptor_);  // a named pipe or a device
+  close(descriptor_);  // not a regular file: a named pipe or a device
   descriptor_ = -1;
 }
 

@@ -7,18 +7,18 @@
 
 namespace rondo {
 
-// How far a training is now: what its own terminal shows, for programs that watch the run. metrics.jsonl has
-// rows of every --log-every steps only.
+// The current progress of a training, as displayed by the training itself, for programs that watch the run.
+// metrics.jsonl only has a row every --log-every steps.
 struct RunProgress {
   std::int64_t step = 0;  // steps done
   std::int64_t total_steps = 0;
   double epoch = 0;  // epochs done, with the fraction of the current one
   double loss = 0;
   double learning_rate = 0;
-  double rate = 0;               // units per second over all ranks
+  double rate = 0;               // samples or tokens per second over all ranks
   std::string unit = "samples";  // "samples" or "tokens"
   double elapsed_s = 0;          // training time, including resumed runs
-  // Batches done of the validation in progress; 0 of 0: none.
+  // Number of batches done and total number of batches of the validation in progress; both 0: none.
   std::int64_t validated = 0, to_validate = 0;
 };
 
@@ -26,7 +26,7 @@ struct RunProgress {
 // object.
 class RunProgressFile {
  public:
-  // Errors are ignored: a training does not end because nobody can watch it.
+  // Ignores errors: training must not fail because its progress cannot be displayed.
   explicit RunProgressFile(const std::filesystem::path& run_directory);
   ~RunProgressFile();
   RunProgressFile(const RunProgressFile&) = delete;

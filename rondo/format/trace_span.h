@@ -34,7 +34,7 @@ struct TraceSpan {
   std::vector<std::pair<std::string, std::int64_t>> overlapped = {};
 };
 
-// Amounts in use at one time: each value is a curve, stacked, above the rank's lanes.
+// Amounts in use at one time. A viewer draws the values as stacked curves above the rank's lanes.
 struct TraceCounter {
   std::string name;                                           // "memory"
   std::int64_t time_ns = 0;                                   // clock of TraceSpan::begin_ns

@@ -132,8 +132,8 @@ std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& p
 // margin, and their errors are more precise than the launcher's.
 constexpr Duration kPatienceMargin = std::chrono::seconds(5);
 
-// Longest time that a launcher spends on notifying other hosts. Their ranks may start later than its own by
-// this much.
+// Longest time that a launcher spends on notifying other hosts. Ranks of other hosts may start later than its
+// own by this much.
 constexpr Duration kTimeToTell = std::chrono::seconds(3);
 
 // A job in the guardian process.

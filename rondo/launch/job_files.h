@@ -23,7 +23,8 @@ class EndedWorkersFile {
   explicit EndedWorkersFile(int workers);
   // Returns the value of env::kEndedWorkersVariable.
   std::string path() const;
-  // Records that worker process `worker` has exited for good. Ignores processes that are not workers.
+  // Records that worker process `worker` has exited and will not be restarted. Ignores processes that are not
+  // workers.
   void note(int worker) const;
 
  private:

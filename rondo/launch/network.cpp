@@ -243,7 +243,7 @@ int try_listen(int family, int port, int* bound_port) {
   if (listen(listener.number(), 1) != 0) return errno;
   if (bound_port != nullptr) {
     getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address), &size);
-    // The port has the same offset in both families.
+    // sin_port and sin6_port are at the same offset.
     *bound_port = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
   }
   return 0;

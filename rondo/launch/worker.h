@@ -75,7 +75,7 @@ struct WorkerEnd {
 
 // A started worker: the leader of its own process group. The kernel kills it if this process dies.
 struct Worker {
-  int rank = 0;  // rank and first_rank as in its WorkerSpec
+  int rank = 0;  // same as in its WorkerSpec, like first_rank
   int first_rank = 0;
   int world_rank() const { return first_rank + rank; }
   pid_t pid = -1;

@@ -23,7 +23,7 @@ class FileMemory {
   FileMemory(const FileMemory&) = delete;
   FileMemory& operator=(const FileMemory&) = delete;
 
-  // Returns the page-aligned start.
+  // Returns the page-aligned start of the memory.
   std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
 

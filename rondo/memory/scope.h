@@ -42,7 +42,7 @@ inline constexpr std::size_t kMemoryCategories = 7;  // number of categories
 // Returns the name in JSON, traces and messages: "parameters", "optimizer_state".
 std::string_view to_string(MemoryCategory category);
 
-// Bytes of each category, indexed by it.
+// Bytes of each category, indexed by category.
 using BytesByCategory = std::array<std::uint64_t, kMemoryCategories>;
 
 // Returns the bytes of one category.
@@ -54,7 +54,7 @@ std::uint64_t total_of(const BytesByCategory& bytes);
 
 // Number of a unit of the model: the same name has the same number during the life of the process.
 using MemoryUnit = std::uint32_t;
-// The number of memory outside of all units ("root").
+// Number that stands for memory outside of all units ("root").
 inline constexpr MemoryUnit kRootMemoryUnit = 0;
 
 // Returns the number of `name`; an empty name is the root's. Any thread; takes a lock.

@@ -263,7 +263,7 @@ void MemoryTracker::settle_interval() {
 
 namespace {
 
-// One tracker for each number that a replica ever had.
+// One tracker for each replica number that was ever used.
 struct Trackers {
   std::mutex mutex;  // protects the list, not the trackers
   std::vector<std::unique_ptr<MemoryTracker>> by_replica;

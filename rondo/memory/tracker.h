@@ -21,7 +21,7 @@ class BlockTable {
   // A block in use.
   struct Block {
     std::uint64_t bytes = 0;  // size
-    MemoryLabel label;        // purpose it is counted under
+    MemoryLabel label;        // category and unit that the block is counted under
   };
 
   // Makes an empty table.
@@ -140,7 +140,7 @@ class MemoryTracker {
   void shrink(MemoryLabel label, std::uint64_t bytes);
   void require_room(MemoryLabel label, std::uint64_t bytes) const;
   std::uint64_t& at(MemoryLabel label);
-  // Copy a largest moment when it has ended: at the first release after it.
+  // Copy the composition of a peak after it has ended, at the first release.
   void settle_peak();
   void settle_interval();
 

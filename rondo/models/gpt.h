@@ -100,7 +100,7 @@ class GptImpl : public torch::nn::Module,
   // > context.
   at::Tensor forward(const at::Tensor& tokens);
   const GptConfig& config() const { return config_; }  // configuration of the model
-  // Returns "embeddings", the blocks and "head", which uses the embeddings' weight if it is tied.
+  // Returns "embeddings", the blocks and "head". A tied head uses the weight of the embeddings.
   std::vector<ModelLayer> layers() override;
   // Divides by heads, by the inner widths of perceptrons and experts, and by vocabulary.
   ParallelRules parallel_rules(bool sequence) const override;

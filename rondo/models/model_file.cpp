@@ -24,7 +24,8 @@ void check_model_file_exists(const ModelFile& file) {
   if (!fs::is_regular_file(file.path, error)) throw UsageError(str("--model ", file.path, ": no such file"));
 }
 
-// Returns the module's stamp, "rondo model module 1|rondo 0.2.0|libtorch 2.9.1|"; empty if it has none.
+// Returns the module's version stamp, "rondo model module 1|rondo 0.2.0|libtorch 2.9.1|"; empty if it has
+// none.
 std::string stamp_in(const std::string& bytes) {
   const std::string_view stamp(kModelModuleStamp);
   const std::string_view begin = stamp.substr(0, stamp.find(' ', stamp.find("module")) + 1);

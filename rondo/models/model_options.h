@@ -36,21 +36,21 @@ std::string short_model_name(const std::string& model);
 
 // Options that several models take, each declared once. Empty: the model's default.
 
-// Option of models that read sequences.
+// Option of models whose input is a sequence.
 struct ContextOption {
   std::optional<std::int64_t> context = {};  // length of a sample in bytes or tokens
 };
 struct DropoutOption {
   std::optional<double> dropout = {};  // a probability
 };
-// Option of models that Hugging Face also has.
+// Option of models that can load weights in Hugging Face's format.
 struct InitOption {
   std::string init = {};  // folder in Hugging Face's format; empty: new weights
 };
 // Options of models that read text as WordPiece tokens.
 struct VocabularyOption {
   std::string vocabulary = {};  // a vocab.txt or tokenizer.json
-  bool cased = false;           // whether it has capitals and accents
+  bool cased = false;           // whether the vocabulary has capitals and accents
 };
 // Options of a user's model in a file.
 struct OwnModelOptions : ContextOption, VocabularyOption {};

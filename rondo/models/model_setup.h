@@ -22,7 +22,7 @@ struct DataNeeds {
   std::optional<std::int64_t> context = {};  // tokens of a sample; empty: the data's default
   std::string vocabulary_file = {};          // for a bert: vocab.txt or tokenizer.json
   bool lower_case = true;                    // for a bert: whether its vocabulary is lower-case
-  OptionValues options = {};                 // options for the kind of data that the user does not set
+  OptionValues options = {};  // option values for the data that apply unless the user sets them
 };
 
 // The effect of a model's own options on a training: how the model is built, which data it takes, and its
@@ -37,9 +37,9 @@ class ModelSetup {
   // Returns the requirements for `config`, the default configuration with the user's settings. Throws
   // UsageError for invalid options, DataError for a damaged folder of --from-pretrained.
   virtual DataNeeds data_needs(const nlohmann::json& config) const;
-  // Returns the configuration of the model: `of_data`, which the data determines (DatasetInfo::model_config),
-  // and the user's settings. `source` names the data in errors. Throws as data_needs(), and UsageError for
-  // data that does not fit the model of --from-pretrained.
+  // Returns the configuration of the model: `of_data`, the entries that the data determines
+  // (DatasetInfo::model_config), and the user's settings. `source` names the data in errors. Throws as
+  // data_needs(), and UsageError for data that does not fit the model of --from-pretrained.
   virtual nlohmann::json config(const nlohmann::json& of_data, const nlohmann::json& settings,
                                 const std::string& source) const;
   virtual std::string init() const { return {}; }  // folder of initial weights; empty: new ones

@@ -146,7 +146,7 @@ std::string activated(const std::string& value, const std::string& activation) {
   return str("torch.gelu(", value, ", approximate=\"", activation == "gelu_new" ? "tanh" : "none", "\")");
 }
 
-// Returns the encoder's source: from packed input x [samples, 3, length] to hidden states in variable x.
+// Returns the encoder's source: it maps packed input x [samples, 3, length] to hidden states in variable x.
 ScriptText bert_encoder(const BertConfig& config) {
   ScriptText script;
   script.line("n = x.size(0)").line("t = x.size(2)");

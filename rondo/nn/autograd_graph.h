@@ -38,7 +38,7 @@ torch::autograd::edge_list outer_edges(const std::vector<at::Tensor>& outputs,
 // tensors only. autograd::grad() and backward(inputs) do so.
 bool is_partial_backward();
 
-// A scope for a node that runs a backward pass of its own: inside it is_partial_backward() on this thread
+// A scope for a node that runs an inner backward pass. Inside the scope, is_partial_backward() on this thread
 // describes the outer pass.
 class NestedBackward {
  public:

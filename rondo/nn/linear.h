@@ -36,7 +36,7 @@ class LinearImpl : public torch::nn::LinearImpl {
   explicit LinearImpl(const torch::nn::LinearImpl& other) : torch::nn::LinearImpl(other) {}
 
   at::Tensor forward(const at::Tensor& input);  // [..., in_features] to [..., out_features]
-  // Returns a layer of the same type with tensors of its own, on `device` where one is given.
+  // Returns a copy of the layer with separate tensors, on `device` if given.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override;
 };
 TORCH_MODULE(Linear);

@@ -68,7 +68,7 @@ using Operation = at::Tensor (*)(const at::Tensor&, std::int64_t, const Group&);
 at::Tensor nothing(const at::Tensor& input, std::int64_t, const Group&) { return input.alias(); }
 at::Tensor sum(const at::Tensor& input, std::int64_t, const Group& group) { return summed(input, group); }
 
-// An operation and its derivative.
+// An autograd function: the forward operation and its backward.
 template <Operation kForward, Operation kBackward>
 class Communicate : public torch::autograd::Function<Communicate<kForward, kBackward>> {
  public:

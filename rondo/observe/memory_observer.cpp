@@ -15,13 +15,13 @@
 namespace rondo {
 namespace {
 
-// Value of a line such as "RssAnon:    1234 kB"; 0 when the line is not of that name.
+// Returns the value of a line such as "RssAnon:    1234 kB"; 0 if the line has another name.
 Bytes kilobytes_of(const std::string& line, std::string_view name) {
   if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') return {};
   return KiB(std::strtoull(line.c_str() + name.size() + 1, nullptr, 10));
 }
 
-// Sum of the lines of /proc/self/status with these names.
+// Returns the sum of the lines of /proc/self/status with these names.
 Bytes status_sum(std::initializer_list<std::string_view> names) {
   std::ifstream status("/proc/self/status");
   Bytes total;
@@ -76,7 +76,7 @@ TraceCounter counter_of(const BytesByCategory& bytes, std::int64_t time_ns) {
 
 void MemoryObserver::label_parameters(const torch::nn::Module& model) {
   for (const at::Tensor& buffer : model.buffers()) label_memory(buffer, {MemoryCategory::parameters});
-  // Outer units come before those inside them.
+  // Outer units come before the units inside them.
   for (const UnitState* unit : units_of(model)) {
     Known& known = units_[unit];
     known = {memory_unit(unit->name()), {}};

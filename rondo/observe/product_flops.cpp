@@ -40,7 +40,7 @@ double of_convolution(Sizes input, Sizes weight, const std::vector<std::int64_t>
   return 2 * places * product(weight);
 }
 
-// query and key are [samples, heads, length, width]: scores, and what they weigh.
+// query and key are [samples, heads, length, width]; counts the scores and the weighted sums.
 double of_attention(Sizes query, Sizes key) { return 4 * product(query) * static_cast<double>(key[2]); }
 
 double flops_of(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
@@ -61,7 +61,7 @@ double flops_of(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) 
 
 }  // namespace
 
-// The counters of the process. libtorch's callbacks are plain functions, so one serves all counters.
+// The counters of the process. libtorch's callbacks are plain functions, so one callback serves all counters.
 class FlopsCounters {
  public:
   // Never destroyed: threads may compute until the process ends.
@@ -101,9 +101,9 @@ class FlopsCounters {
     }
   }
 
-  std::mutex mutex_;  // protects what follows, and every counter's flops_ against a second writer
+  std::mutex mutex_;  // protects the fields below, and every counter's flops_ against a second writer
   std::vector<ProductFlops*> counters_;
-  at::CallbackHandle callback_ = 0;  // while there are counters
+  at::CallbackHandle callback_ = 0;  // registered while there are counters
 };
 
 ProductFlops::ProductFlops() : rank_(replica_of_this_rank()) { FlopsCounters::of_process().add(*this); }

@@ -5,10 +5,10 @@
 namespace rondo {
 
 // Counts the floating-point operations of matrix products, convolutions and fused attention that this rank
-// computes with gradients enabled while the object lives: of forward passes, since backward passes and
-// optimizers compute without. (What activation checkpointing computes again counts in place of its first
-// time.) The rank is that of the thread that makes the object (rondo/base/replica.h), with all its replicas.
-// Several objects at a time count each for itself. Any thread.
+// runs with gradients enabled during the object's lifetime: those of forward passes, because backward passes
+// and optimizers run without. (A recomputation by activation checkpointing is counted instead of the first
+// forward.) The rank, with all its replicas, is that of the thread that creates the object
+// (rondo/base/replica.h). Several objects count independently. Any thread.
 class ProductFlops {
  public:
   ProductFlops();
@@ -16,7 +16,7 @@ class ProductFlops {
   ProductFlops(const ProductFlops&) = delete;
   ProductFlops& operator=(const ProductFlops&) = delete;
 
-  double count() const;  // until now; two for each multiplication and addition
+  double count() const;  // operations so far; a multiplication with an addition counts as two
 
  private:
   friend class FlopsCounters;

@@ -6,18 +6,18 @@ namespace rondo {
 
 // The wall time of one training step, and its parts.
 struct StepTimes {
-  double step_ms = 0;          // from the end of the step before to the end of this one
+  double step_ms = 0;          // from the end of the previous step to the end of this one
   double compute_ms = 0;       // step_ms without exposed_comm_ms
   double comm_ms = 0;          // communication, overlapped with computation or not
-  double exposed_comm_ms = 0;  // computation stood still for communication
+  double exposed_comm_ms = 0;  // time in which computation waited for communication
 };
 
-// Measures steps that follow one another. Time in pauses (validation, saving) belongs to no step. One thread.
+// A timer of consecutive steps. Pauses (validation, saving) belong to no step. One thread uses an object.
 class StepTimer {
  public:
   StepTimer() : started_(Clock::now()) {}  // starts the first step
 
-  // Starts the first step, or the next one after something that is not part of training.
+  // Starts the first step, or the next step after a pause.
   void restart() { started_ = Clock::now(); }
 
   // Ends a step and starts the next.

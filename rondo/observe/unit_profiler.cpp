@@ -29,7 +29,7 @@ void UnitSpans::end(UnitState& unit, const char* pass) {
 }
 
 std::vector<TraceSpan> UnitSpans::take() {
-  open_.clear();  // what an exception has left
+  open_.clear();  // entries that remain after an exception
   return std::exchange(ended_, {});
 }
 
@@ -121,7 +121,7 @@ void UnitProfiler::pre_backward(UnitState& unit) {
   begin_span(unit.name());
 }
 
-// A unit may be left late, at the end of the whole pass, when another span is in progress.
+// The end of a unit may be reported late, at the end of the whole pass, during another span.
 void UnitProfiler::post_backward(UnitState& unit) {
   if (span_.owner != unit.name()) return;
   end_span();
@@ -164,7 +164,7 @@ void UnitProfiler::end_span() {
       std::max(figures.forward_workspace_bytes, above(peak, std::max(span_.total, total_of(interval.now))));
 }
 
-// The rest of it, gradients of an output layer, stays until the root's own backward.
+// The remaining memory, gradients of an output layer, is kept until the root's own backward.
 void UnitProfiler::close_head() {
   if (!std::exchange(head_.open, false)) return;
   std::uint64_t& workspace = figures_[last_forward_].forward_workspace_bytes;

@@ -12,9 +12,9 @@
 
 namespace rondo {
 
-// Records when each unit computes: events "forward", "backward" and "recompute" (the second forward of a
-// checkpointed unit and of units inside it) with the unit's name. Attached after a strategy's observers it
-// leaves out what those wait for. One thread at a time.
+// Records the computation of each unit: events "forward", "backward" and "recompute" (the second forward of a
+// checkpointed unit and of units inside it) with the unit's name. If attached after a strategy's observers,
+// it excludes the time that these wait. One thread at a time.
 class UnitSpans final : public UnitObserver {
  public:
   void pre_forward(UnitState& unit) override { begin(unit, forward_pass()); }
@@ -41,16 +41,16 @@ class UnitSpans final : public UnitObserver {
   std::vector<TraceSpan> ended_;
 };
 
-// Durations of units by step, made from the spans of UnitSpans.
+// Durations of units by step, computed from the spans of UnitSpans.
 class UnitTimes {
  public:
-  // One entry a step, in seconds; backward with the second forward of a checkpointed unit.
+  // One entry per step, in seconds; backward includes the second forward of a checkpointed unit.
   struct Times {
     std::vector<double> forward_s = {};
     std::vector<double> backward_s = {};
   };
 
-  // Takes what UnitSpans::take() gives for one step: an entry of each unit that ran.
+  // Adds the spans of one step, as UnitSpans::take() returns them: one entry for each unit that ran.
   void add_step(const std::vector<TraceSpan>& spans);
   const std::map<std::string, Times>& times() const { return times_; }
 
@@ -58,12 +58,11 @@ class UnitTimes {
   std::map<std::string, Times> times_;
 };
 
-// The largest tracked total while each unit computed, forward or backward: attach it after a strategy's
-// observers to units that do not lie in each other. What is outside units belongs to none. The thread that
-// trains uses it.
+// The largest tracked total during each unit's forward or backward. Attach it after a strategy's observers,
+// to units that are not nested. Memory outside units is not attributed. Used by the training thread.
 class UnitPeaks final : public UnitObserver {
  public:
-  // `tracker` must outlive the object; nobody else takes its largest totals.
+  // `tracker` must outlive the object. No other object may take the tracker's largest totals.
   explicit UnitPeaks(MemoryTracker& tracker) : tracker_(tracker) {}
 
   const std::map<std::string, std::uint64_t>& bytes() const { return bytes_; }
@@ -71,7 +70,7 @@ class UnitPeaks final : public UnitObserver {
   void pre_forward(UnitState& unit) override { enter(unit); }
   void post_forward(UnitState& unit) override { leave(unit); }
   void pre_backward(UnitState& unit) override { enter(unit); }
-  // A unit may be left late, when another one is in progress.
+  // The end of a unit may be reported late, during another unit.
   void post_backward(UnitState& unit) override { leave(unit); }
 
  private:
@@ -83,26 +82,28 @@ class UnitPeaks final : public UnitObserver {
   const UnitState* now_ = nullptr;  // in progress
 };
 
-// Measurements of one unit in the profiled passes: a time for each pass in seconds, and bytes of the last.
+// Measurements of one unit in the profiled passes: times in seconds, one per pass, and bytes of the last
+// pass.
 struct UnitFigures {
   std::vector<double> forward_s = {};
-  std::vector<double> backward_s = {};        // without the second forward of a checkpointed unit
-  std::vector<double> recompute_s = {};       // that second forward; zero where the unit is not checkpointed
-  std::uint64_t activation_bytes = 0;         // alive after its forward and not before
-  std::uint64_t forward_workspace_bytes = 0;  // alive only inside forward, at its largest
-  // The largest moment of backward above what is alive when it begins, less the unit's gradients: below zero
-  // where these come while activations go.
+  std::vector<double> backward_s = {};   // without the second forward of a checkpointed unit
+  std::vector<double> recompute_s = {};  // time of that second forward; zero if the unit is not checkpointed
+  std::uint64_t activation_bytes = 0;    // allocated in the unit's forward and still alive after it
+  std::uint64_t forward_workspace_bytes = 0;  // peak of memory that is alive only inside forward
+  // Peak of backward above the memory alive at its begin, minus the unit's gradients. Negative if activations
+  // are freed before gradients are allocated.
   std::int64_t backward_workspace_bytes = 0;
 };
 
-// Measures units over training passes: attach it to units that do not lie in each other, after a
-// MemoryObserver, whose labels it reads. What no unit does is the root's (kRootUnit), but for the memory of
-// what lies between the last unit's forward and the first one's backward (an output layer, the loss): that is
-// the last unit's workspace in forward, and of the root's only what stays after it. One thread:
+// Measures units over training passes. Attach it to units that are not nested, after a MemoryObserver, whose
+// labels it reads. Everything outside units is attributed to the root (kRootUnit), with one exception: memory
+// allocated between the forward of the last unit and the first backward pass of a unit (an output layer, the
+// loss) counts as that unit's workspace in forward; the root gets only the part that is kept. One thread:
 //   profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
 class UnitProfiler final : public UnitObserver {
  public:
-  // `gradient_bytes` of each unit, by name, the root's included. `tracker` must outlive the object.
+  // `gradient_bytes`: gradient bytes of each unit by name, including the root. `tracker` must outlive the
+  // object.
   UnitProfiler(MemoryTracker& tracker, std::map<std::string, std::uint64_t> gradient_bytes);
 
   void begin_forward();
@@ -119,7 +120,7 @@ class UnitProfiler final : public UnitObserver {
   void post_recompute(UnitState& unit) override;
 
  private:
-  // Times of one pass, not finished yet.
+  // Times of the current, unfinished pass.
   struct Pass {
     double forward_s = 0;
     double backward_s = 0;
@@ -127,17 +128,17 @@ class UnitProfiler final : public UnitObserver {
     std::uint64_t activation_bytes = 0;
     std::optional<std::int64_t> backward_workspace_bytes = {};
   };
-  // The span between the last unit's forward and the first backward.
+  // The span between the forward of the last unit and the first backward.
   struct Head {
     bool open = false;
-    std::uint64_t before = 0;  // alive when it began
+    std::uint64_t before = 0;  // bytes alive at its begin
     std::uint64_t peak = 0;
   };
-  // A span of the pass that one unit, or the root, has to itself.
+  // A span of the pass that is attributed to one unit, or to the root.
   struct Span {
     std::string owner;
     std::int64_t begin_ns = 0;
-    std::uint64_t total = 0;        // alive when it began
+    std::uint64_t total = 0;        // bytes alive at its begin
     std::uint64_t activations = 0;  // likewise
   };
   void begin_span(std::string owner);
@@ -150,7 +151,7 @@ class UnitProfiler final : public UnitObserver {
   std::map<std::string, Pass> pass_;
   Span span_;
   Head head_;
-  std::string last_forward_;  // the unit that was left last in forward; empty before
+  std::string last_forward_;  // unit whose forward ended last; empty before the first
   bool backward_ = false;
   std::int64_t recompute_begin_ns_ = 0;
 };

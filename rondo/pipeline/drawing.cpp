@@ -76,7 +76,7 @@ std::string draw(const Schedule& schedule, const Simulation& simulation, int col
 std::string to_svg(const Schedule& schedule, const Simulation& simulation) {
   constexpr double kWidth = 900, kLeft = 84, kLargestFont = 24;
   if (simulation.step_s <= 0) return "";
-  // Numbers are as large as they fit, so that a phone can show the picture.
+  // Numbers are as large as possible, so that they are readable on a phone.
   const double scale = (kWidth - kLeft - 6) / simulation.step_s;
   const double digits = schedule.micro_batches > 10 ? 2 : 1;
   const double font = std::min(kLargestFont, std::max(3.0, 1.5 * shortest_slot(simulation) * scale / digits));

@@ -82,7 +82,8 @@ class VBuilder {
     std::optional<Choice> best;
     for (int order = 0; order < static_cast<int>(wishes.size()); ++order) {
       const auto [kind, stage] = wishes[static_cast<std::size_t>(order)];
-      // The first stage leaves room for the second one, without which no gradient would ever be computed.
+      // The first stage leaves room for activations of the second one; otherwise no gradient would ever be
+      // computed.
       if (kind == ActionKind::forward && room < (stage == first ? 2 : 1)) continue;
       const std::optional<int> at = ready(kind, stage);
       if (!at) continue;

@@ -52,7 +52,8 @@ class Replay {
            schedule_.rank_of_stage[static_cast<std::size_t>(other)];
   }
 
-  // Returns when `stage` has received the message from its neighbour `from`; empty while that is unknown.
+  // Returns the time at which `stage` has received the message from its neighbour `from`; empty if it is not
+  // known yet.
   std::optional<double> arrival(Event event, int stage, int from, int micro_batch) const {
     if (from < 0 || from >= schedule_.stages()) return 0;
     const auto& known = same_rank(stage, from) ? made_ : sent_;
@@ -113,8 +114,8 @@ class Replay {
   const std::vector<StageTimes>& times_;
   std::vector<std::size_t> next_;  // by rank: index of the next action
   std::vector<double> now_;        // by rank
-  std::map<Key, double> made_;     // since when it is ready on its own rank
-  std::map<Key, double> sent_;     // since when it is on the neighbour's rank
+  std::map<Key, double> made_;     // time from which a message is ready on its own rank
+  std::map<Key, double> sent_;     // time from which a message is on the neighbour's rank
   Simulation result_;
 };
 

@@ -12,7 +12,7 @@ struct StageTimes {
   double backward_input_s = 1;  // gradients of the stage's inputs
   // Gradients of its parameters; an unsplit backward pass takes the sum of both.
   double backward_weight_s = 1;
-  double message_s = 0;  // from the end of computing until a message has reached a neighbour
+  double message_s = 0;  // time from the end of the computation until a neighbour has the message
 };
 
 // A computation of a rank, in seconds since the start of the step.

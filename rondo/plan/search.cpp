@@ -18,7 +18,7 @@ bool is_over(const Wait& wait) {
   return wait.deadline.passed() || (wait.cancel != nullptr && wait.cancel->cancelled());
 }
 
-// Moves `blocks` of the launch at `place` of `slot` to the end or front of another slot.
+// Moves `blocks` blocks of the launch at `place` of `slot` to the end or front of another slot.
 void move_blocks(Candidate& plan, int slot, std::size_t place, int blocks, int to, bool front) {
   auto& source = plan.launches[index(slot)];
   const int job = source[place].job;
@@ -105,7 +105,7 @@ Scheduled search_choices(const cost::StepModel& model, Scheduled best, std::uint
 
 Scheduled with_less_memory(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit,
                            const Wait& wait) {
-  // Equally fast, up to rounding of sums.
+  // Two steps are equally fast if they differ only by the rounding of sums.
   const double step_s = best.result.step_s * (1 + 1e-13);
   const auto kept = [](const cost::ChoiceCost& c) { return c.persistent_bytes + c.reduced_bytes; };
   for (int unit = 0; unit < model.units(); ++unit) {
@@ -262,7 +262,7 @@ class Search {
 
   void finish(double step_s) {
     if (step_s >= to_beat()) return;
-    // The simulator's result decides.
+    // Uses the simulator's result.
     const auto result = simulate::simulate_step(model_, plan_, limit_);
     if (is_better(result, best_.result)) best_ = {plan_, result};
   }

@@ -121,7 +121,7 @@ double seconds_outside_units(const Context& context, Model model, const Batch& b
                      .shuffle = false,
                      .input_sharding = AutoShard::off,
                      .callbacks = {outside}});
-  // A rank that is early waits for others at the end of the step; the last one does not.
+  // A rank that finishes early waits for the others at the end of the step; the last one does not.
   at::Tensor message = at::tensor(outside->steps(), at::kDouble);
   all_reduce(message, context.world(), ReduceOp::MIN);
   const double* least = message.data_ptr<double>();

@@ -10,8 +10,9 @@
 namespace rondo {
 
 struct LayerProfileOptions {
-  int passes = 5;                           // per kind and batch; the median counts
-  std::vector<int> divided_ranks = {2, 4};  // numbers of ranks to measure divided layers for, if possible
+  int passes = 5;  // number of passes per kind and batch; the median is used
+  std::vector<int> divided_ranks = {
+      2, 4};  // numbers of ranks for which divided layers are measured, if possible
 };
 
 // Measures every layer of models from `make_model` as a stage of its own (parallel/pipeline/stage.h), for the

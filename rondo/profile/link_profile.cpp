@@ -50,7 +50,7 @@ double measure(const Group& group, c10::Device device, int runs, const std::func
   return over_ranks(median(take_turns(group, device, runs, {action}).front()), group, ReduceOp::MAX);
 }
 
-// The transport of this job's blocks.
+// The transport of this job's communication blocks.
 class Road {
  public:
   Road(const Context& context, const LinkProfileOptions& options)

@@ -20,7 +20,7 @@ inline double over_ranks(double value, const Group& group, ReduceOp how) {
 
 struct LinkProfileOptions {
   Bytes largest = MiB(64);   // largest whole buffer of collectives; sizes grow from 4 KiB by factors of four
-  int runs = 9;              // per size; the median counts
+  int runs = 9;              // number of runs per size; the median is used
   int contention_runs = 15;  // runs of a training pass alone, of communication alone, and of both together
   Bytes in_flight_limit = MiB(16);  // limit of sharded training's bytes in flight
   Duration patience =

@@ -125,7 +125,7 @@ std::string PlanOnMesh::text_along_data(const Context& meshed) const {
     const auto rank = static_cast<std::size_t>(meshed.group("pipeline").rank());
     units.push_back({{"name", kRootUnit}, {"strategy", cost::name(step.pipeline->strategies.at(rank))}});
   } else {
-    // Parts' sizes are omitted: they were estimated in proportion.
+    // Omits the sizes of parts, which were estimated in proportion.
     for (const cost::PlannedUnit& unit : step.units)
       units.push_back({{"name", unit.name},
                        {"strategy", cost::name(unit.choice.strategy)},

@@ -237,8 +237,8 @@ std::string Coordinator::State::answer(const control::Request& request) {
 
 void Coordinator::State::serve(const std::stop_token& stop) {
   Deadline look = Deadline::after(kLookAtWorkers);
-  // Before exiting, keeps telling workers to end: for a moment to workers that have not connected yet, for
-  // longer to connected ones.
+  // Before exiting, keeps answering workers with the instruction to end: briefly for workers that have not
+  // connected yet, longer for connected ones.
   Deadline moment = Deadline::never(), last = Deadline::never();
   const auto all_told = [&] {
     const std::lock_guard lock(mutex);

@@ -196,7 +196,8 @@ void LocalLink::push_rows(std::size_t v, std::span<const std::uint64_t> rows, co
   });
 }
 
-// Adds an entry. The ring has space: it holds more than one entry per variable and the end of the step.
+// Adds an entry. The ring always has space: it holds more entries than one per variable and the end of the
+// step.
 void LocalLink::add(const Entry& entry) {
   const std::uint64_t head = state().head.load();
   memory_.entry(worker_, head) = entry;

@@ -62,7 +62,8 @@ class LocalLink final : public Link {
   std::size_t worker_;
   std::string who_;
   std::string whom_;
-  std::vector<std::uint64_t> pushed_;     // by variable: number of entries after its last push
+  std::vector<std::uint64_t>
+      pushed_;  // by variable: total number of entries of this worker after its last push of the variable
   std::vector<std::uint64_t> committed_;  // by variable: rows of the area that have pages
   std::uint64_t request_ = 0;
 };

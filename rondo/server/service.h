@@ -16,8 +16,8 @@ inline constexpr const char* kMemoryVariable = "RONDO_SERVER_MEMORY";
 
 struct ServiceOptions {
   std::string address = "127.0.0.1:0";  // address to listen on
-  int index = 0;                        // index among the job's servers
-  std::string memory = {};              // see kMemoryVariable; empty: memory of this process only
+  int index = 0;                        // index of this server among those of the job
+  std::string memory = {};              // path, see kMemoryVariable; empty: memory of this process only
   // Time without messages after which a worker of another host counts as lost.
   Duration silence = std::chrono::minutes(1);
   // Time after the chief's connection after which an absent worker counts as lost until it connects.

@@ -190,8 +190,8 @@ void Updater::run_variable(std::size_t v) {
       total = 1;
       continue;
     }
-    // Searches from this member's tail at the start of the task; the end of its step has the weight of the
-    // step.
+    // Searches from this member's tail at the start of the task. The entry for the end of the step has the
+    // weight of the step.
     const std::uint64_t end = task.ends[worker];
     total += memory_.entry(worker, end - 1).weight;
     for (std::uint64_t number = end - 1;
@@ -421,7 +421,7 @@ bool Updater::run_synchronous() {
     const bool pushes = !pushes_no_more(memory_.phase(worker));
     const std::uint64_t end = end_of_step(worker);
     if (end == 0) {
-      // A worker whose whole step is in the ring counts as present, however it ended.
+      // A worker whose whole step is in the ring counts as present, even if it has ended since.
       if (!pushes) ++gone;
       continue;
     }

@@ -205,8 +205,9 @@ struct ReplayedLayer {
 struct ReplayedStage {
   std::vector<ReplayedLayer> layers;
   std::int64_t kept = 0, deferred = 0, gradient = 0;
-  std::int64_t from_before = 0, from_behind = 0;  // received activation, received gradient
-  bool before_is_elsewhere = false;               // previous stage is on another rank
+  std::int64_t from_before = 0,
+               from_behind = 0;      // bytes of the received activation and of the received gradient
+  bool before_is_elsewhere = false;  // previous stage is on another rank
   bool splits = false;
   bool has_gradients = false;  // parameter gradients are allocated
 };
@@ -339,7 +340,7 @@ class PassReplay {
     if (!stage.has_gradients) hold(layer.gradient);
   }
 
-  // Returns the received bytes; an input from a stage on this rank is that stage's output.
+  // Returns the received bytes: 0 if the sending stage is on this rank, whose output is the input.
   static std::int64_t received(const ReplayedStage& stage) {
     return stage.before_is_elsewhere ? stage.from_before : 0;
   }

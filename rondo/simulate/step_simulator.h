@@ -44,8 +44,8 @@ struct MemoryParts {
 
 struct SlotRecord {
   double ready_s = 0;  // end of the previous slot
-  double due_s = 0;    // its inputs have arrived
-  double begin_s = 0;  // and its memory is free
+  double due_s = 0;    // time at which its inputs have arrived
+  double begin_s = 0;  // start of its compute, when its memory is free
   double end_s = 0;
   // Number, in link order, of the last block whose memory it waited for, or -1.
   int waited_for = -1;

@@ -12,20 +12,20 @@
 
 namespace rondo {
 
-// Coordination of forward passes outside a step.
+// Coordination of forward passes outside of steps.
 enum class ForwardPasses {
-  together,  // all ranks make the same number: units may be gathered in them
-  alone      // each rank on its own: all parameters are local
+  together,  // all ranks make the same number of passes: units may be gathered in them
+  alone      // each rank runs its own number of passes: all parameters are local
 };
 
-// Values that were written into a prepared model outside its steps.
+// Kind of values that were written into a prepared model outside of steps.
 enum class NewValues {
   model,        // the model's own parameters and buffers
   shards,       // the tensors of ModelParts::shards()
   shown_shards  // as shards, temporarily: the old values return before the next step
 };
 
-// Properties of a model's parts. The defaults describe a model that every rank optimises as a whole.
+// Properties of ModelParts. The defaults describe a model that every rank optimises as a whole.
 struct PartsTraits {
   // Whether module() has shards or copies instead of the model's own parameters.
   bool optimizes_shards = false;
@@ -63,7 +63,7 @@ class ModelParts {
   virtual void take_values(NewValues values) = 0;
   // Continues with values that are the same on all ranks, such as a loaded checkpoint.
   void reload_shards() { take_values(NewValues::model); }
-  void publish_shards() { take_values(NewValues::shards); }     // each rank's own shards
+  void publish_shards() { take_values(NewValues::shards); }     // publishes each rank's own shards
   void show_shards() { take_values(NewValues::shown_shards); }  // likewise, temporarily
 
   // Returns the present properties of the model.
@@ -84,7 +84,7 @@ class ModelParts {
   // Returns additional full parameters on this rank, with the optimizers' current values; they need not be
   // communicated. Current after flush().
   virtual std::vector<Shard> full_copies() { return {}; }
-  // Returns the model's buffers, which every rank has in full.
+  // Returns the model's buffers; every rank has all of them.
   virtual std::vector<ModelTensor> buffers() = 0;
   // Allocates memory for the model, with unspecified values and the shards' dtypes, so that it can be
   // prepared again; afterwards this object may only be destroyed. Does not communicate.

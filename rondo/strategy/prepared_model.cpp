@@ -90,7 +90,7 @@ void PreparedModel::after_forward(const std::vector<at::Tensor*>& outputs) {
     if (!output->defined()) continue;
     *output = cast_output(*output);
     if (!at::GradMode::is_enabled() || !output->requires_grad()) continue;
-    // autograd::grad() does not complete any parameter's gradient.
+    // autograd::grad() computes gradients of chosen tensors and does not complete any parameter's `.grad`.
     output->register_hook([had_backward = had_backward_](const at::Tensor&) {
       if (!is_partial_backward()) had_backward->store(true);
     });
@@ -144,7 +144,8 @@ at::Tensor PreparedModel::step(torch::optim::Optimizer& optimizer,
     if (!ranks.member() || ranks.size() == 1) return loss;
     return mean_over_ranks(loss, static_cast<double>(batch_.samples), ranks);
   };
-  // Optimizers of these kinds evaluate once, first, and update each element independently.
+  // Optimizers of these kinds evaluate the closure once, before the update, and update each element
+  // independently.
   if (with_optimizer_kind(optimizer, [](auto) {})) {
     const at::Tensor loss = evaluate();
     step(optimizer);

@@ -24,7 +24,7 @@ struct SampleDivision {
   // the whole batch. It minimises the mean over its own predictions times their share times this number,
   // because gradients of one rank's loss pass through the others.
   int ranks_of_sequence() const;
-  // Returns the loss of this rank's outputs that equals `loss` of the whole outputs.
+  // Returns a loss function of this rank's outputs whose value equals `loss` of the whole outputs.
   LossFunction loss_of_parts(LossFunction loss) const;
   // Returns the whole outputs from this rank's, for evaluation and prediction. Collective among these ranks.
   std::vector<at::Tensor> whole_outputs(std::vector<at::Tensor> outputs) const;

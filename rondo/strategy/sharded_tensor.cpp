@@ -22,7 +22,7 @@ Shard shard_of_box(const std::vector<std::int64_t>& sizes, const Box& box, const
           .local = local};
 }
 
-// Returns no shard for a rank without elements.
+// Returns an empty list for a rank without elements.
 std::vector<Shard> shards_of_box(const std::vector<std::int64_t>& sizes, const Box& box,
                                  const at::Tensor& local) {
   if (local.numel() == 0) return {};

@@ -21,7 +21,7 @@ class ShardedTensor {
   // Keeps this rank's part along `dimension` of `full`, which all ranks have. Parts are equal except those of
   // the last ranks, as in torch.chunk.
   static ShardedTensor of_full(const at::Tensor& full, std::int64_t dimension, const Group& group);
-  // Returns that part of a tensor of shape `sizes` on `ranks` ranks.
+  // Returns the box of rank `rank` of `ranks` in a tensor of shape `sizes` that is divided in this way.
   static Box part_along(const std::vector<std::int64_t>& sizes, std::int64_t dimension, int rank, int ranks);
 
   const std::vector<std::int64_t>& sizes() const { return sizes_; }  // shape of the full tensor

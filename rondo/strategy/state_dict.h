@@ -13,7 +13,7 @@ namespace rondo {
 
 // Weights of a prepared model and state of its optimizer, by name, under any strategy. Parameters have the
 // dtype that the optimizer updates (under a mixed precision policy these are the master weights), each under
-// the first of its names. Parameters that each rank has for itself (`ignored`) are omitted. The state of an
+// the first of its names. Parameters that are local to each rank (`ignored`) are omitted. The state of an
 // optimizer that optimizer_fields.h lacks, such as LBFGS, is libtorch's archive, which may run code when it
 // is loaded: do not load one from a file that you do not trust.
 

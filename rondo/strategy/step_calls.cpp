@@ -35,7 +35,7 @@ void StepCalls::begin_step(const LocalBatch& batch, bool has_gradients) {
   }
   discards_ = batch.discard_gradients;
   if (discards_) {
-    // An earlier pass without finish_backward() has ended: a synchronising one had no gradients.
+    // An earlier pass without finish_backward() has ended: if it was to synchronise, it had no gradients.
     if (stage_ == Stage::pass) stage_ = synchronises_ ? Stage::idle : Stage::window;
     return;
   }

@@ -35,8 +35,8 @@ struct ReplicaPlacement {
   int num_replicas_in_sync = 1;
   InputShard input = {};       // shard that this process reads
   InputShard evaluation = {};  // shard of validation data, among the processes that evaluate together
-  // Ranks that count as replicas: figures of all of them add up to those of the job. All of context(), unless
-  // a replica is divided among ranks; then those with the same part as this rank.
+  // The ranks over which replicas' figures are summed to those of the job: all ranks of context() or, if a
+  // replica is divided among ranks, those that hold the same part as this rank.
   Group replicas = {};
   // Whether run() calls a step once for all replicas of this process, with their joint batch.
   bool joins_batches = false;
@@ -44,8 +44,8 @@ struct ReplicaPlacement {
 
 // The work of a process that trains at its own pace as a worker of parameter servers.
 struct ServerWork {
-  std::uint64_t steps_before = 0;  // steps that it did before its restart
-  // Returns when all others have finished their last step.
+  std::uint64_t steps_before = 0;  // steps that this worker did before its restart
+  // Blocks until all other workers have finished their last step.
   std::function<void()> wait_for_others = {};
 };
 
@@ -77,7 +77,7 @@ class Strategy {
   int num_replicas_in_sync() const { return placement().num_replicas_in_sync; }
   InputShard input_shard() const { return placement().input; }            // shard that this process reads
   InputShard evaluation_shard() const { return placement().evaluation; }  // shard of validation data
-  Group replicas() const { return placement().replicas; }                 // ranks that count as replicas
+  Group replicas() const { return placement().replicas; }  // ranks over which replicas are summed
 
   // Prepares the model that `recipe` creates. Afterwards all replicas have the parameters and buffers of rank
   // 0's first replica, and Training runs the steps. Throws MismatchError naming the first parameter whose

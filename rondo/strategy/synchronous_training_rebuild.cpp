@@ -23,8 +23,8 @@ void append(std::vector<Shard>& to, std::vector<Shard> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-// Returns the part of the model that stays valid when its own tensors get new memory and ranks that share
-// their memory exit.
+// Returns the part of the state that stays valid after the model's tensors get new memory and after ranks
+// with shared memory exit.
 std::vector<Shard> kept_model(ShardedState state, ModelParts& parts) {
   const bool copies = parts.shares_memory();
   if (!copies) append(state.model, std::move(state.full_copies));

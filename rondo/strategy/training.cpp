@@ -36,7 +36,7 @@ GroupRates::GroupRates(const torch::optim::Optimizer& optimizer) {
 void GroupRates::set(torch::optim::Optimizer& optimizer, double learning_rate) const {
   auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    // Groups that were added later, and groups without proportions, get the rate itself.
+    // Groups that were added later, and all groups if proportions are unknown, get the rate itself.
     const double share = i < shares_.size() ? shares_[i] : 1.0;
     groups[i].options().set_lr(share * learning_rate);
   }

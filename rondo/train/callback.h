@@ -90,20 +90,22 @@ struct FitResult {
 //
 // If a callback throws on some ranks, fit ends on all ranks with an AgreedError that has its name and
 // message, at the latest after the next step. Until then the other callbacks are called as usual, because
-// they may communicate. If a callback throws while its peers on other ranks communicate, these block until
-// the deadline.
+// they may communicate. If a callback throws while the same callback communicates on other ranks, these block
+// until the deadline.
 class Callback {
  public:
   virtual ~Callback() = default;
 
   // Called first, before fit reads the position: restore a checkpoint here.
   virtual void before_fit(Trainer&) {}
-  virtual void on_train_begin(Trainer&, const FitOutline&) {}       // Called before the first step
-  virtual void on_epoch_begin(Trainer&, std::int64_t /*epoch*/) {}  // before its first step in this call
-  virtual void on_step_begin(Trainer&, std::int64_t /*step*/) {}    // before each step; number of steps done
-  virtual void on_step_end(Trainer&, const StepRecord&) {}          // after each optimizer step
-  virtual void on_epoch_end(Trainer&, const EpochRecord&) {}        // after the last step of an epoch
-  virtual void on_validation_begin(Trainer&) {}                     // before each validation
+  virtual void on_train_begin(Trainer&, const FitOutline&) {}  // Called before the first step
+  virtual void on_epoch_begin(Trainer&, std::int64_t /*epoch*/) {
+  }  // called before its first step in this call
+  virtual void on_step_begin(Trainer&, std::int64_t /*step*/) {
+  }  // called before each step with the number of steps done
+  virtual void on_step_end(Trainer&, const StepRecord&) {}    // after each optimizer step
+  virtual void on_epoch_end(Trainer&, const EpochRecord&) {}  // after the last step of an epoch
+  virtual void on_validation_begin(Trainer&) {}               // before each validation
   // Called during a validation with the number of finished batches on all ranks.
   virtual void on_validation_progress(Trainer&, std::int64_t /*batches*/, std::int64_t /*of*/) {}
   // Called after each validation that was not interrupted.

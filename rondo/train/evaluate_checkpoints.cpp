@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr auto kLookAgain = std::chrono::milliseconds(200);
 
 // Returns this process's start on the clock of file times: a concurrent training may end before the first
-// look.
+// poll.
 fs::file_time_type process_start() {
   const auto now = fs::file_time_type::clock::now();
   std::string line;
@@ -58,7 +58,7 @@ class TrainingWatch {
         workers_(env::lookup(env::process_environment(), env::kEndedWorkersVariable).value_or("")) {}
 
   // Returns whether the training has ended. `newest` may be of a training that began and ended between two
-  // looks.
+  // polls.
   bool is_over(const std::optional<CheckpointEntry>& newest) {
     if (RunLock::is_held(run_)) {
       seen_ = true;

@@ -27,7 +27,7 @@ struct CheckpointEvaluation {
   std::map<std::string, double> figures = {};
 };
 
-// Evaluates the newest checkpoint of a run at each look, and appends its figures as a row to
+// Polls a run for its newest checkpoint, evaluates it, and appends its figures as a row to
 // RUN/metrics.evaluator.jsonl. Only reads the run otherwise. Returns the last evaluated checkpoint when the
 // run's lock is released, all workers of its launcher have ended, or stop_requested returns true. An
 // interrupted evaluation adds no row. `trainer` has one process. For a run that was trained earlier it

@@ -68,7 +68,7 @@ void forward_at_replicas(Strategy& strategy, Training& training, const std::vect
   });
 }
 
-// Returns the rows of all ranks on each of them. A rank without batches gets the number of columns from
+// Gathers the rows of all ranks on every rank. A rank without batches gets the number of columns from the
 // others.
 at::Tensor rows_of_ranks(Strategy& strategy, const std::vector<at::Tensor>& own) {
   at::Tensor columns = at::full({1}, own.empty() ? 0 : own.front().size(1), at::kLong);

@@ -341,7 +341,7 @@ bool FitLoop::callbacks_want_to_stop() {
   return true;
 }
 
-// Counts from the position: earlier steps may have had other global batches.
+// Counts from the current position, because earlier steps may have had other global batches.
 std::int64_t FitLoop::last_step() const {
   const TrainingPosition& position = state_.position;
   std::int64_t last = options_.steps.value_or(INT64_MAX);

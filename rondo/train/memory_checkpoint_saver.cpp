@@ -59,7 +59,7 @@ std::vector<FileRecord> records_of_rest(const fs::path& directory, const std::ve
   return records;
 }
 
-// A failure of a rank that has reached all ranks, unlike a communication error, which only some may have.
+// A failure that was reported to all ranks, unlike a communication error, which only some may have noticed.
 class ToldFailure final : public Error {
  public:
   using Error::Error;
@@ -161,8 +161,8 @@ void MemoryCheckpointSaver::write(Pending& checkpoint) const {
       return nullptr;
     });
   } catch (const ToldFailure&) {
-    // A memory checkpoint that some hosts lack is invalid. If ranks have died instead, it may be the newest
-    // one and stays.
+    // Deletes a memory checkpoint that some hosts lack. If ranks have died, it is kept, because it may be the
+    // newest one.
     std::error_code ignored;
     if (checkpoint.writer) fs::remove_all(root_ / checkpoint_name(checkpoint.step), ignored);
     throw;

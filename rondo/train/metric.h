@@ -31,8 +31,8 @@ struct Metric {
   // Returns the figure from the totals.
   std::function<double(std::span<const double> totals)> result;
   // Replaces the three fields above for a figure that is not a function of sums. Returns the rows of a batch,
-  // float64 [any number, columns], on the CPU. A rank may have none; the figure must not depend on the order
-  // of rows.
+  // float64 [any number, columns], on the CPU. A rank may have no rows; the figure must not depend on the
+  // order of rows.
   std::function<at::Tensor(const MetricInput& batch)> rows = {};
   std::function<double(const at::Tensor& rows)> result_of_rows = {};  // figure from the rows of all batches
                                                                       // and ranks

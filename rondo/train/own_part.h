@@ -23,7 +23,7 @@ class OwnPart {
   // of them has changed since the last save. Collective.
   const std::vector<std::size_t>& to_write(const std::vector<Shard>& held, const Group& world);
 
-  std::vector<at::Tensor> copies_;      // copies of the state, by index of the shard
+  std::vector<at::Tensor> copies_;      // copies of elements, by index of the shard
   std::vector<Shard> known_;            // argument of the last to_write(): addresses
   std::pair<int, int> place_ = {0, 0};  // rank and world size at that call
   std::vector<std::size_t> to_write_;   // result of that call

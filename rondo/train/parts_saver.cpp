@@ -26,8 +26,8 @@ namespace {
 // Interval at which rank 0 polls for the other ranks' parts.
 constexpr auto kLook = std::chrono::milliseconds(2);
 
-// Returns the name of a rank's record for rank 0 beside its part: the manifest's records of its files, or a
-// failure.
+// Returns the name of the file in which a rank reports to rank 0 that its part is written: the manifest's
+// records of the part's files, or a failure.
 std::string record_name(int rank) { return str(".part-", rank, ".json"); }
 
 // Renames the file when it is complete.
@@ -47,7 +47,7 @@ void write_own_part(const fs::path& directory, const CheckpointPart& part) {
     try {
       leave_record(directory, part.number, nlohmann::json{{"failure", error.what()}}.dump());
     } catch (const std::exception&) {
-      // A full disk may have no room for it either; finish() reports the failure.
+      // Ignores errors: a full disk may have no room for this file either, and finish() reports the failure.
     }
     throw;
   }

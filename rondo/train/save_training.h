@@ -11,7 +11,7 @@
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/training.h"
 
-// Checkpoints of a custom loop under any strategy. With explicit forward and backward,
+// Checkpoints of a custom loop under any strategy. For a loop that calls forward and backward itself:
 //
 //   rondo::save("checkpoints", {context, *model, *prepared, optimizer}, step);
 //   const std::int64_t step = rondo::load("checkpoints", {context, *model, *prepared, optimizer}).step;

@@ -65,7 +65,7 @@ std::string restore_engine(const Group& world, std::vector<CommunicationState>& 
     engines.push_back(entries_behind(kEnginePrefix, state));
     std::erase_if(state, [](const auto& entry) { return entry.first.starts_with(kEnginePrefix); });
   }
-  // The checkpoint of an engine without a codec is one without state on any number of ranks.
+  // A checkpoint of an engine without a codec has no state, so it fits any number of ranks.
   if (engines.empty() || engines.front().empty()) engines.assign(static_cast<std::size_t>(world.size()), {});
   const auto restore = [&](const CommState& own) -> std::string {
     if (ExtendedBackend* const engine = world.extended()) return engine->restore_memory(own);
@@ -316,7 +316,7 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
 }
 
 StepRecord Trainer::train_on_batch(const Batch& batch, double clip_norm) {
-  static_cast<void>(strategy());  // throws if it has ended
+  static_cast<void>(strategy());  // throws if the strategy has ended
   const CollectiveCallScope call(CollectiveCall::train_on_batch);
   optimizer();
   go_on_with_shown_weights(*state_);

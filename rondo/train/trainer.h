@@ -47,10 +47,10 @@ struct SaveOptions {
   bool of_validation = false;
 };
 
-// Length, data and companions of a fit.
+// Length, data and callbacks of a fit.
 struct FitOptions {
-  // Length of the whole training, including the steps before a resume: whichever of the two is set and
-  // reached first. With neither, one epoch.
+  // Length of the whole training, including steps before a resume. If both are set, training ends at the one
+  // that is reached first; if neither is set, after one epoch.
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> steps = {};  // optimizer steps
   // Virtual epochs: an epoch ends (validation, callbacks, history) after this many optimizer steps,
@@ -76,7 +76,7 @@ struct FitOptions {
   // its position and reaches its end with the last step (SchedulePosition).
   std::optional<ScheduleOptions> named_schedule = {};
   double clip_norm = 0;    // limit of the gradients' L2 norm over all parameters; 0: no clipping
-  int loader_threads = 1;  // threads that read ahead
+  int loader_threads = 1;  // number of threads that read ahead
 
   std::shared_ptr<const Dataset> validation = {};  // null: no validation
   // steps; 0: at the end of each epoch. The end of training always validates

@@ -87,7 +87,7 @@ json to_json(const LastFigures& last) {
 
 LastFigures parse_last(const json& values, const std::string& what) {
   LastFigures last;
-  if (values.empty()) return last;  // absent in earlier versions
+  if (values.empty()) return last;  // earlier versions do not save it
   const ValuesReader reader(values, what);
   if (reader.flag_or("loss_known", false)) last.loss = figure_of(reader, "loss", reader.at("loss"));
   const json validation = reader.object_or_empty("validation");

@@ -14,10 +14,11 @@ namespace rondo::bench {
 
 // The length of a measurement.
 struct Effort {
-  int bursts = 7;                                      // turns of each contender
-  Duration burst = std::chrono::milliseconds(10);      // target length of a turn
-  Duration gap_watch = std::chrono::milliseconds(10);  // length of the watch before each case
-  int least_samples = 3;                               // per turn
+  int bursts = 7;                                  // number of bursts of each contender
+  Duration burst = std::chrono::milliseconds(10);  // target length of a burst
+  Duration gap_watch =
+      std::chrono::milliseconds(10);  // duration of the check for disturbances before each case
+  int least_samples = 3;              // per burst
 };
 
 struct CollectivesSettings {
@@ -28,7 +29,7 @@ struct CollectivesSettings {
   std::vector<std::string> codecs;  // without "none"
   bool fresh = false;
   bool peers = false;
-  std::vector<MpiPeer> mpi_peers;  // beside those of `peers`
+  std::vector<MpiPeer> mpi_peers;  // in addition to the systems of `peers`
   bool table = true;
   Effort effort;
   // Schedules to run beside the engine, each over each channel.
@@ -57,7 +58,7 @@ Json measure_across_hosts(const CollectivesSettings& settings, const std::string
 std::vector<std::unique_ptr<Contender>> make_contenders(const CollectivesSettings& settings,
                                                         const Group& world, const ThreadMesh* mesh);
 
-// The time that this process lost to others during a watch.
+// The time that other processes took from this one during a check for disturbances.
 struct Gaps {
   double longest_us = 0;  // longest time between two readings of the clock
   double lost = 0;        // share of the time in gaps longer than 20 us

@@ -105,7 +105,7 @@ struct Labels {
   // True for the system's shortest call (all_reduce of rondo) instead of one with a c10d::Work.
   bool direct = false;
   std::string codec = "none";   // encoding of transferred data
-  std::string rank_order = {};  // between hosts: "by host", "in turns"
+  std::string rank_order = {};  // numbering of ranks over hosts: "by host" or "in turns" (alternating)
 };
 
 // A measured system. Every method is collective: all ranks call it with the same arguments, in the same

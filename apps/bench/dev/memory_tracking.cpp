@@ -35,7 +35,8 @@ struct TrackingFlags {
   bool tracked = false;
 };
 
-// Waits between turns for a line with a number of steps; answers with their milliseconds.
+// Waits for a line with a number of steps, runs them, and answers with their time in milliseconds. Meanwhile
+// the other contestant runs.
 class AnsweredTurns final : public Callback {
  public:
   std::string name() const override { return "turns"; }

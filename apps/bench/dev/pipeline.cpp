@@ -21,12 +21,12 @@ using pipeline::ActionKind;
 constexpr int kEmulatedUnitsOfRank = 2;  // zb_v and interleaved have two stages
 
 // Goals for gpt-25m, and for emulated stages of equal times.
-constexpr double kMostIdle = 1.15;         // times the simulated bubble ...
+constexpr double kMostIdle = 1.15;         // measured bubble as a multiple of the simulated one ...
 constexpr double kIdleAllowance = 0.01;    // ... plus this share of the step
-constexpr double kOverPeer = 1.2;          // tokens per second, relative to PyTorch's
-constexpr double kZeroBubble = 0.35;       // idle time of zb_v, relative to 1f1b's
-constexpr double kMostBetweenHosts = 1.1;  // a step, relative to computation and bubble
-// Tokens per second relative to ddp's between two hosts, by the link's bits per second.
+constexpr double kOverPeer = 1.2;          // minimum tokens per second, relative to PyTorch's
+constexpr double kZeroBubble = 0.35;       // maximum idle time of zb_v, relative to that of 1f1b
+constexpr double kMostBetweenHosts = 1.1;  // maximum step time, relative to computation and bubble
+// Minimum tokens per second relative to those of ddp between two hosts, by the link's bits per second.
 constexpr std::pair<double, double> kOverDdp[] = {{1e9, 0.95}, {4e8, 1.3}};
 
 struct PipelineFlags {

@@ -142,7 +142,8 @@ Json steps_of_workers(int workers, bool light, double length) {
     for (const auto& worker : chief.figures().workers) result.push_back(static_cast<double>(worker.clock));
     return result;
   };
-  // The chief is the first worker. It reads the others' clocks between two steps, at the start and end.
+  // The chief is the first worker. It reads the other workers' clocks at the start and the end, between two
+  // steps.
   std::vector<double> before;
   std::vector<double> after;
   TimePoint begin;

@@ -14,7 +14,7 @@ namespace rondo::bench {
 namespace {
 
 constexpr int kSamples = 16;          // per worker and step
-constexpr std::size_t kAverage = 20;  // number of last steps to average the loss over
+constexpr std::size_t kAverage = 20;  // number of last steps that the loss is averaged over
 
 struct StrategiesFlags {
   double seconds = 4;
@@ -32,7 +32,7 @@ struct StudyCase {
   int servers = 0;
   std::vector<std::string> options = {};
   double slow_by = 1;
-  bool joint_steps = true;  // a step uses all workers' samples: the rate grows with their number
+  bool joint_steps = true;  // a step uses the samples of all workers, so the rate grows with their number
 };
 
 std::vector<StudyCase> cases_of(const StrategiesFlags& flags) {

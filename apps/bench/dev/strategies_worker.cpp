@@ -1,5 +1,5 @@
-// One process of `rondo bench-dev strategies`: a rank, a worker or a server, as the launcher says. Trains for
-// a given time and writes the results of each step to a file of its own.
+// One process of `rondo bench-dev strategies`: a rank, a worker or a server, as determined by the launcher.
+// Trains for a given time and writes the results of each step to a file of its own.
 #include <torch/nn.h>
 #include <torch/optim.h>
 #include <torch/utils.h>

@@ -105,7 +105,7 @@ class HandLoop {
 };
 
 // Alternates turns of the Trainer with turns of the hand-written loop, and times both, so that a disturbance
-// of the machine affects both. A Trainer's turn is everything between two turns by hand.
+// of the machine affects both. The time of a Trainer's turn is everything between two turns of the loop.
 class TurnsByHand final : public Callback {
  public:
   explicit TurnsByHand(const TrainerJob& job) : job_(job) {}
@@ -146,8 +146,8 @@ class TurnsByHand final : public Callback {
   Moment begin_;
 };
 
-// Trains by the Trainer, with the callbacks of `rondo train` (into `folder`) if that is given, and `last`
-// after them.
+// Trains by the Trainer, followed by `last`. If `folder` is given, adds the callbacks of `rondo train`, which
+// write there.
 void train(const TrainerJob& job, const fs::path& folder, std::shared_ptr<Callback> last) {
   const Context context = init({.init_method = "alone"});
   const auto strategy = all_strategies().make("one_device", context);
@@ -165,8 +165,8 @@ void train(const TrainerJob& job, const fs::path& folder, std::shared_ptr<Callba
   trainer.fit(job.data, options);
 }
 
-// The unit of the Trainer's overhead over a step by hand: a share of a long step, microseconds of a short
-// one.
+// The unit of the Trainer's overhead over a hand-written step: a share for long steps, microseconds for short
+// ones.
 struct Overhead {
   std::string unit;
   double (*more)(double trainer_us, double by_hand_us) = nullptr;

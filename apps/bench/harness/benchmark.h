@@ -26,7 +26,7 @@ struct BenchmarkText {
 };
 
 // Adds a subcommand with `--json` and the defaults in its help. `declare` adds its flags. `run` measures and
-// returns the rows; its second argument says whether it prints tables. Rows with `"correct": false` make the
+// returns the rows; its second argument is whether it prints tables. Rows with `"correct": false` make the
 // program fail after they have been written.
 template <class Options>
 Command add_benchmark(CLI::App& parent, const BenchmarkText& text,

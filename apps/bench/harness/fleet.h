@@ -58,8 +58,8 @@ struct Turns {
   int rounds = 6;
   int steps = 4;  // per system and round; the first of several is not counted
 };
-// Adds --rounds, --steps and --warm-up. The returned function says after parsing whether any of them was
-// given.
+// Adds --rounds, --steps and --warm-up. The returned function, called after parsing, returns whether any of
+// them was given.
 std::function<bool()> add_turns_flags(CLI::App& app, Turns& turns, const std::string& note = {});
 
 // The processes of one system, by rank.
@@ -89,7 +89,7 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
                                    std::map<std::string, std::string> environment, const StepCase& training,
                                    const FleetPlace& place);
 
-// The flags that start_fleet() gives a worker.
+// The flags that start_fleet() passes to a worker.
 struct WorkerOptions {
   StepCase training;
   std::string config;  // the model's configuration as JSON

@@ -61,7 +61,8 @@ class Ratios {
 
  private:
   bool headline() const { return training_.model == "gpt-25m" && training_.dtype == "float32"; }
-  // Returns true for PyTorch's counterpart; for a strategy without one, for all of PyTorch's strategies.
+  // Returns true if the contestant is the counterpart in PyTorch; for a strategy without a counterpart, true
+  // for all strategies of PyTorch.
   static bool is_peer(const Contestant& ours, const Contestant& other) {
     const std::string expected = counterpart(ours.strategy);
     return other.system == "pytorch" && (expected.empty() || other.strategy == expected);

@@ -35,7 +35,8 @@ def pytest_runtest_logstart(nodeid, location):
 
 
 def pytest_runtest_logreport(report):
-    # One of setup, call and teardown decides: the first that did not pass, else the call.
+    # A test has reports of setup, call and teardown. The first that did not pass counts, else that of the
+    # call.
     if report.when == "call" or report.outcome != "passed":
         text = "" if report.outcome != "failed" else str(report.longrepr)
         _say(test=_name(report.nodeid), outcome=report.outcome, seconds=report.duration, text=text[-20_000:])

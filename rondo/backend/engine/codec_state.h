@@ -26,7 +26,7 @@ struct ErrorFeedback {
   // Makes both tensors that long, with zeros where the length changes. Keeps nothing for a length of 0 and
   // for a codec without error feedback.
   void reserve(const collective::Codec& codec, std::int64_t value_count, std::int64_t sum_count);
-  // Adds the defined tensors to `state`, not copied, as "residual" and "sum_residual" behind `prefix`.
+  // Adds the defined tensors to `state`, not copied, as "residual" and "sum_residual" after `prefix`.
   void add_to(CommState& state, const std::string& prefix = {}) const;
 };
 

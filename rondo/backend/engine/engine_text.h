@@ -9,11 +9,12 @@ namespace rondo {
 
 // An engine as users name it: "hierarchical(native, gloo, window=3)". Free of libtorch.
 struct EngineText {
-  std::string name;                         // "hierarchical", or "path/to/module.so:name"
-  std::vector<std::string> arguments = {};  // in the brackets after the name
+  std::string name;                         // name of the engine: "hierarchical", or "path/to/module.so:name"
+  std::vector<std::string> arguments = {};  // arguments in the parentheses after the name
 };
 
-// Type of an option whose value is an engine as text, which may have brackets of its own.
+// Type of an option whose value is an engine expression such as "hierarchical(native, gloo)", which may
+// contain parentheses.
 inline constexpr const char* kEngineOption = "ENGINE";
 // Type of an option whose value is a name for collective::make_codec(), or of a communication hook.
 inline constexpr const char* kCodecOption = "CODEC";

@@ -45,8 +45,8 @@ inline void fail(c10d::Backend& engine, const std::exception_ptr& error) {
   }
 }
 
-// An engine whose wait() returns before the results are available: the streams of a device wait for them. A
-// failure then ends operations after their wait() has returned, and their tensors have undefined values.
+// An engine whose wait() returns before the results are available: the streams of a device wait for them. An
+// operation may thus fail after its wait() has returned; the values of its tensors are then undefined.
 class StreamOrderedEngine {
  public:
   virtual ~StreamOrderedEngine() = default;

@@ -11,7 +11,7 @@ namespace rondo {
 // an object keep it alive. Any thread.
 class JobObjects {
  public:
-  // Returns the object of that type, or null if there is none or it has no users left.
+  // Returns the object of type `T`, or null if there is none or it has no users left.
   template <class Object>
   std::shared_ptr<Object> find() const {
     const std::lock_guard lock(mutex_);

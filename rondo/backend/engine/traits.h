@@ -15,7 +15,8 @@ namespace rondo {
 // defaults are rondo's assumptions about an unknown c10d::Backend.
 struct EngineTraits {
   // Operations progress in the engine's own threads while the ranks compute. If false, they progress only
-  // inside calls of the ranks, so an operation is best started when its data is ready and never early.
+  // inside calls of the ranks, so operations should be started when all ranks have their data, and not
+  // earlier.
   bool progresses_in_background = true;
   // Peers read and write CPU tensors of 64 KiB and more in place, so copying gradients into a bucket costs
   // more than it saves.

@@ -189,7 +189,7 @@ std::vector<int> not_begun(const BackendRequest& request) {
   return missing;
 }
 
-// Throws an error that names the members that did not arrive, if others had begun to wait for them.
+// Throws an error that names the members that did not arrive, if other members have started to wait for them.
 [[noreturn]] void throw_not_connected(const BackendRequest& request, const std::string& reason, bool waited) {
   const std::string text = str("Gloo could not connect rank ", request.rank, " of ", request.size,
                                " in group '", request.group_name, "': ");
@@ -232,7 +232,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
   ignore_broken_pipes();
   auto options = ProcessGroupGloo::Options::create(
       std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout));
-  // One thread runs a rank's collectives in the order in which they were started; further threads would only
+  // One thread runs a rank's collectives in the order in which they were started; more threads would only
   // compete for the processor.
   options->threads = 2;
   options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());

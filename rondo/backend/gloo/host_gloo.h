@@ -81,7 +81,7 @@ class HostCopies {
     });
     return whole;
   }
-  // As of(), for an operation without a future, which ends in wait().
+  // Same as of(), for an operation without a future, which ends in wait().
   Work of_passive(Work work) {
     if (memory_->copied_back.empty()) return work;
     return c10::make_intrusive<PassiveHostWork>(std::move(work), memory_);

@@ -174,7 +174,7 @@ class AllReduce final : public Operation {
       chunks_.push_back(std::move(chunk));
     };
     std::uint64_t begin = 0;
-    // The rest of the division goes through one rank, as small buffers do.
+    // The remainder of the division is exchanged by one rank, like small buffers.
     const std::uint64_t large =
         request_.elements * width_ <= kDirectBytes ? 0 : request_.elements / unit * unit;
     while (begin < large) {
@@ -265,7 +265,7 @@ class AllReduce final : public Operation {
                                             chunk.received[h].data(), chunk.received[h].size());
     }
     if (compression_) encode_parts(index, map);
-    // Starts behind the own host, so that not all send to the first one at once.
+    // Starts with the next host, so that hosts do not all send to the first one at once.
     for (int step = 1; step < map.host_count(); ++step) {
       const int host = (map.host() + step) % map.host_count();
       const ChunkRange range = outgoing(chunk, host, map);

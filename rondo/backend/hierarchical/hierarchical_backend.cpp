@@ -26,7 +26,7 @@ using namespace hierarchical;
 // Smaller tensors are losses and counters, which stay exact; encoding them saves nothing.
 constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
 
-// Returns the map of ranks to hosts; each rank is its own host if the options say so.
+// Returns the map of ranks to hosts; each rank is a separate host if the options request it.
 HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options& options) {
   std::vector<std::string> hosts = request.hosts;
   if (options.one_rank_a_host) {
@@ -95,8 +95,8 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
                                                  std::move(intra_host_broadcast), std::move(link)});
 }
 
-// A collective of the pipeline. A wait that gives up ends the group, as over the engine within a host: its
-// peers are not left with an operation that this rank no longer waits for.
+// A collective of the pipeline. A wait that times out ends the group, as with the engine within a host, so
+// that peers do not keep waiting for an operation that this rank has abandoned.
 class PipelineWork final : public BackgroundWork {
  public:
   PipelineWork(int rank, c10d::OpType type, std::shared_ptr<const OperationMemory> memory, std::string what,
@@ -150,7 +150,8 @@ HierarchicalBackend::~HierarchicalBackend() {
     dropped_->drain(patience);
     pipeline_->stop();
   } else {
-    // Its threads and connections are the parent's; rather never freed than ended here.
+    // The threads and connections belong to the parent process. They are leaked here, because this process
+    // cannot end them.
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
     new std::pair(std::move(pipeline_), std::move(dropped_));
   }
@@ -210,7 +211,7 @@ std::shared_ptr<Compression> HierarchicalBackend::compression_of(const RequestCa
       request.bytes() <= kLeastCompressed || call.first_tensor().scalar_type() != at::kFloat) {
     return nullptr;
   }
-  // The residuals belong to the caller's memory: the memory of a copy is new each time.
+  // Residuals are stored by the address of the caller's memory: a copy has a new address each time.
   return compression_.find(call.first_tensor());
 }
 
@@ -376,7 +377,7 @@ CommState HierarchicalBackend::memory() {
 
 std::string HierarchicalBackend::restore_memory(const CommState& memory) {
   if (!compression_.active()) return ExtendedBackend::restore_memory(memory);
-  compression_.restore({});  // whatever follows, no earlier state remains
+  compression_.restore({});  // after any outcome, no earlier state remains
   if (memory.empty()) return "is not there";
   if (const std::string saved = text_in(memory, "about"); saved != describe_codec())
     return str("is of ", saved, ", and this engine has ", describe_codec());

@@ -31,7 +31,7 @@ inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .dev
 // are messages of the backend between hosts, also between ranks of one host; so are send and recv.
 //
 // Results are the same on all ranks, bit by bit: sums are added by rank within a host and then by host or, if
-// the request is deterministic, by rank whatever the hosts (rank_order_sum in transfers.h). Errors are
+// the request is deterministic, by rank independently of hosts (rank_order_sum in transfers.h). Errors are
 // PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final. Only the monitored
 // barrier uses the group's store, and its error leaves the group usable.
 //
@@ -40,7 +40,7 @@ inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .dev
 class HierarchicalBackend final : public RequestBackend, public FailingEngine {
  public:
   struct Options : HierarchicalOptions {
-    // Every rank counts as a host of its own, so that `outer` carries everything.
+    // Treats every rank as a separate host, so that `outer` transfers all data.
     bool one_rank_a_host = false;
   };
 

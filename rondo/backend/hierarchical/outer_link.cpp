@@ -158,7 +158,7 @@ void DroppedMessages::run() {
     try {
       if (message.work->wait(message.timeout)) message.tensor.copy_back();
     } catch (const std::exception&) {
-      // The message's error is its caller's, who has dropped it.
+      // An error of the message is ignored, because the caller has dropped the message.
     }
     message = {};
     lock.lock();

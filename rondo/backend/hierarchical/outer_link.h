@@ -28,8 +28,8 @@ class OuterLink {
   // Independent streams of messages, by the thread that starts them.
   enum class Lane : int { first, second, header };
 
-  // `names` contains a name of each rank, for messages. Waits for all but headers take up to `patience`
-  // longer than their deadline.
+  // `names` contains the names of ranks for error messages. Waits for data, but not for headers, may exceed
+  // their deadline by up to `patience`.
   OuterLink(Communicator between_hosts, std::vector<std::string> names, Duration patience);
 
   // A message in flight. The memory must stay valid until wait() has returned.
@@ -69,9 +69,8 @@ class OuterLink {
 
 using StartMessage = std::function<c10::intrusive_ptr<c10d::Work>()>;
 
-// The messages whose caller has dropped their Work. An engine may forget such a message, and its peer would
-// wait for ever. Waits for them one after the other on a thread, which starts with the first one.
-// Thread-safe.
+// Messages whose caller has dropped their Work. An engine may cancel such a message, so that its peer waits
+// forever. A thread, started for the first one, waits for them one after the other. Thread-safe.
 class DroppedMessages {
  public:
   DroppedMessages() = default;
@@ -79,7 +78,7 @@ class DroppedMessages {
   DroppedMessages& operator=(const DroppedMessages&) = delete;
   ~DroppedMessages();
 
-  // Takes a message over, whose tensor is copied back at its end.
+  // Takes ownership of a message; its tensor is copied back when it ends.
   void keep(c10::intrusive_ptr<c10d::Work> work, DenseTensor tensor, std::chrono::milliseconds timeout);
   // Blocks until all have ended, up to `patience`; then aborts the others.
   void drain(Duration patience);

@@ -86,8 +86,8 @@ void Pipeline::submit(Job job) {
     entry->own.sequence = submitted_++;
     unfinished_.push_back(entry);
     try {
-      // In the order of submission, and at once: headers then complete a round trip while the data of earlier
-      // jobs is in flight, and the link does not idle between two jobs.
+      // Sends headers immediately, in the order of submission, so that they complete their round trip while
+      // the data of earlier jobs is in flight and the link does not idle between jobs.
       exchange_headers(*entry);
       waiting_.push_back(entry);
     } catch (...) {

@@ -102,7 +102,7 @@ class Pipeline {
   int under_way_ = 0;                           // chunks between their two steps
   std::deque<std::shared_ptr<Entry>> unfinished_;
   std::uint64_t submitted_ = 0;
-  bool finishing_ = false;  // the last job that has ended is being told so
+  bool finishing_ = false;  // completion of the last job is being reported
   bool stopping_ = false;
   std::exception_ptr failure_;
 

@@ -25,7 +25,7 @@ class RankOrderSum final : public ChunkedOperation {
       under_way.receives.push_back(
           transports.between_hosts->receive(rank, Lane::first, buffer.data(), buffer.size()));
     }
-    // Starts behind the own rank, so that not all send to the first one at once.
+    // Starts with the next rank, so that ranks do not all send to the first one at once.
     for (int step = 1; step < world_; ++step) {
       const int rank = (map.rank() + step) % world_;
       const Piece theirs = piece(chunk, rank);

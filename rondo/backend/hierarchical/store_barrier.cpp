@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kPassed = "passed";
 constexpr const char* kMissing = "missing";
-// Looks at the store begin at the first interval, and are half as frequent after each, down to the last.
+// The store is polled at the first interval, which doubles after each poll up to the last one.
 constexpr auto kFirstInterval = std::chrono::milliseconds(1);
 constexpr auto kLastInterval = std::chrono::milliseconds(32);
 

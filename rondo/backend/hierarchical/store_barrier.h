@@ -9,15 +9,15 @@
 
 namespace rondo::hierarchical {
 
-// The monitored barrier of a group over several hosts: ranks meet in the group's store, so that a rank that
-// does not come breaks no connection and leaves the group usable. Any thread.
+// The monitored barrier of a group over several hosts: ranks synchronize through the group's store, so that a
+// rank that does not arrive breaks no connection and the group remains usable. Any thread.
 class StoreBarrier {
  public:
   // `store` is private to the barrier; `group` is the group's name, for messages.
   StoreBarrier(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string group);
 
   // Blocks until all ranks have called it as often as this one. Rank 0 throws TimeoutError naming the first
-  // rank that has not come within `timeout`, or with `name_all_missing` all of them; the others then throw
+  // rank that has not arrived within `timeout`, or with `name_all_missing` all of them; the others then throw
   // TimeoutError too. Rank 0, whose process may hold the store, returns once the others have passed.
   void wait(Duration timeout, bool name_all_missing);
 

@@ -15,7 +15,7 @@ namespace {
 class Broadcast final : public ChunkedOperation {
  public:
   Broadcast(const CollectiveRequest& request, const HostMap& map) : ChunkedOperation(request, 1) {
-    // Each link of the chain is the counterpart of the one before, because only ranks that communicate
+    // Each relay of the chain is the counterpart of the previous one, because only ranks that communicate
     // compare headers.
     const int hosts = map.host_count();
     const auto next_to = [&](int rank) {
@@ -52,7 +52,7 @@ class Broadcast final : public ChunkedOperation {
     intra_host_broadcast.input = one_piece(data(chunk), bytes(chunk));
     intra_host_broadcast.output = intra_host_broadcast.input;
     if (transports.intra_host_broadcast) transports.intra_host_broadcast->run(intra_host_broadcast, deadline);
-    // The sends of the chunk before must be complete by now, or soon.
+    // The sends of the previous chunk are complete by now, or will be soon.
     if (chunk > 0) wait_for(messages(chunk - 1).sends, transports, deadline);
     if (chunk + 1 == chunks()) wait_for(messages(chunk).sends, transports, deadline);
   }
@@ -341,7 +341,7 @@ class Exchange final : public Operation {
   }
 
  private:
-  // Starts behind the own rank, so that not all send to the first one at once.
+  // Starts with the next rank, so that ranks do not all send to the first one at once.
   template <typename Visit>
   static void for_each_peer(const Messages& messages, const HostMap& map, const Visit& visit) {
     const int ranks = map.world_size();

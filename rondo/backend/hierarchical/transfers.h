@@ -40,7 +40,7 @@ class CompressionTable {
   void save(CommState& state);
   // Assigns the error feedback in `state` to the next new buffers, one after the other: the first step of a
   // resumed training reduces its buffers in the order of the last step before. Drops the rest with a warning
-  // if a buffer of another length comes.
+  // if a buffer has another length.
   void restore(const CommState& state);
 
  private:
@@ -78,9 +78,9 @@ std::unique_ptr<Operation> all_gather(const CollectiveRequest& request, const Ho
 // order.
 std::unique_ptr<Operation> reduce_scatter(const CollectiveRequest& request, const HostMap& map);
 
-// Runs gather, scatter and all_to_all: each rank sends its messages directly to their receivers, whatever the
-// hosts, each preceded by its size. A receiver that expects another size throws MismatchError. all_to_all's
-// request must have the bytes of each piece.
+// Runs gather, scatter and all_to_all: each rank sends its messages directly to their receivers, on any host,
+// each preceded by its size. A receiver that expects another size throws MismatchError. all_to_all's request
+// must have the bytes of each piece.
 std::unique_ptr<Operation> exchange(const CollectiveRequest& request, const HostMap& map);
 
 struct AllReduceOptions {

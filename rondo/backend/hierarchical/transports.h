@@ -61,11 +61,11 @@ class HostMap {
 // Collectives among the ranks of one host. Roots and pieces are numbered by local rank; the ranks in errors
 // are those of the whole group.
 //
-// Buffers have no owner that outlives a failure, and need none: no peer writes to another rank's memory here.
-// Only an in-place all_reduce does, and start() refuses it.
+// Buffers have no owner that outlives a failure. They need none, because no peer writes to another rank's
+// memory: start() refuses an in-place all_reduce, which would.
 class HostGroup {
  public:
-  // Waits take up to `patience` longer than their deadline.
+  // Waits may exceed their deadline by up to `patience`.
   HostGroup(std::shared_ptr<shared_memory::Engine> engine, std::vector<int> members, Duration patience)
       : engine_(std::move(engine)), members_(std::move(members)), patience_(patience) {}
 

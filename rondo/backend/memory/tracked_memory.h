@@ -13,19 +13,18 @@ namespace rondo {
 // allocator.
 void install_cpu_allocator(c10::Allocator& source);
 
-// Tracks a tensor's block that the CPU allocator did not allocate, if tracking is on.
+// If tracking is on, tracks a tensor's block that was not allocated by the CPU allocator.
 void track_block(const void* block, std::uint64_t bytes);
 // Stops tracking a block of track_block(). Call it before the block is released.
 void untrack_block(const void* block) noexcept;
 
-// Labels the memory behind `tensor` with its purpose; views share the label. Ignores untracked and undefined
+// Labels the memory of `tensor` with its purpose; views share the label. Ignores untracked and undefined
 // tensors.
 void label_memory(const at::Tensor& tensor, MemoryLabel label);
 // Labels the block that begins at `block`.
 void label_memory(const void* block, MemoryLabel label);
 
-// Sets the counted size of the memory behind `tensor` to `bytes`: this rank's part of memory that ranks
-// share.
+// Sets the counted size of the memory of `tensor` to `bytes`: this rank's part of memory that ranks share.
 void count_part(const at::Tensor& tensor, std::uint64_t bytes);
 
 }  // namespace rondo

@@ -57,7 +57,7 @@ void NativeOperation::settle(Forgotten& forgotten) {
   take_forgotten(forgotten);
 }
 
-// After a failure peers may still write to the results, so they live as long as the operation.
+// After a failure peers may still write to the results, so they are kept until the operation is destroyed.
 void NativeOperation::take_forgotten(Forgotten& forgotten) {
   if (!settled_ || !forgotten_ || error_) return;
   forgotten.results = std::move(memory_.results);

@@ -57,7 +57,7 @@ class NativeOperation final : public shared_memory::OperationOwner {
   std::atomic<bool> over_{false};
   std::mutex mutex_;  // protects the fields below
   bool announced_ = false;
-  bool settled_ = false;    // announced, and the future, if any, is complete
+  bool settled_ = false;    // the operation was announced, and the future, if any, is complete
   bool forgotten_ = false;  // forget_results() was called
   Future future_;
 };

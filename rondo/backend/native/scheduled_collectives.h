@@ -52,8 +52,8 @@ class ScheduledCollectives {
   std::optional<std::uint64_t> start(const CollectiveRequest& request,
                                      std::shared_ptr<shared_memory::OperationOwner> owner,
                                      const Deadline& deadline, bool caller_waits);
-  // Blocks until the collective has ended; its owner has the outcome. After `deadline` all schedules end with
-  // TimeoutError.
+  // Blocks until the collective has ended; its owner receives the outcome. After `deadline` all schedules end
+  // with TimeoutError.
   void wait(std::uint64_t number, const Deadline& deadline);
   // Runs a collective to its end; returns false and does nothing if the engine is to run it. Throws as
   // Executor::run and Engine::wait do.
@@ -114,8 +114,8 @@ class ScheduledCollectives {
   std::deque<QueuedCollective> queue_;
   bool running_ = false;  // a thread runs a collective
   std::uint64_t started_ = 0;
-  std::uint64_t ended_ = 0;                // always a prefix
-  std::exception_ptr given_up_;            // error of all collectives that have not ended
+  std::uint64_t ended_ = 0;      // number of ended collectives, which end in the order of their start
+  std::exception_ptr given_up_;  // error of all collectives that have not ended
   std::atomic<std::uint32_t> endings_{0};  // futex; unlike a condition variable, it survives a fork
   shared_memory::HelperTeam helpers_;      // started for the first caller that does not wait
 };

@@ -19,7 +19,7 @@ namespace rondo {
 // devices. Errors, deadlines and threads are those of the engine that runs the call.
 class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine {
  public:
-  // A function that returns the physical card behind a device, the same text in every process that uses it.
+  // A function that returns the physical card of a device, the same text in every process that uses it.
   using CardOf = std::function<std::string(c10::Device)>;
 
   // With `card_of`, every rank must use a card of its own: the first call with a device tensor throws a

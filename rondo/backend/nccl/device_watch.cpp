@@ -55,7 +55,7 @@ int place_of(int rank, const std::vector<int>& ranks) {
 
 bool contains(const std::vector<int>& ranks, int rank) { return place_of(rank, ranks) >= 0; }
 
-// Translates `error`, which names ranks of the world, to the ranks of a group.
+// Converts the ranks of `error` from world ranks to ranks of a group.
 std::exception_ptr as_seen_by(const WatchedGroup& group, const std::exception_ptr& error,
                               const std::vector<int>& world_ranks) {
   const ChannelFailure failure = describe_failure(error, -1);
@@ -120,7 +120,7 @@ bool DeviceOperation::is_awaited() {
 struct DeviceWatch::Beat {
   std::int64_t leaves = 0;   // 1: this is the rank's last heartbeat
   std::int64_t asks = 0;     // id of a group with an overdue operation; 0: none
-  std::int64_t answers = 0;  // id of the group in the question of the last heartbeat; 0: none
+  std::int64_t answers = 0;  // id of the group that the last heartbeat asked about; 0: none
   std::int64_t issued = -1;  // operations that the rank has started in that group; -1: not a member
 };
 
@@ -294,7 +294,7 @@ DeviceWatch::Beat DeviceWatch::compose() {
   return own;
 }
 
-// All ranks determine the same next question.
+// All ranks select the same group to ask about next.
 bool DeviceWatch::digest(std::span<const Beat> beats) {
   if (asked_ != 0 && asker_ == rank_ && overdue_.operation && overdue_.group->id == asked_) {
     const DeviceOperation& late = *overdue_.operation;

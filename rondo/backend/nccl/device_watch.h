@@ -66,12 +66,12 @@ struct WatchedGroup {
   std::exception_ptr failure = {};
 };
 
-// A watch that ends operations between accelerators that cannot complete. A collective of NCCL whose peer has
-// died, is stopped or never arrives does not end, and neither does the host's wait for its stream. Therefore
-// a thread on each rank of a job exchanges heartbeats with the others over a CPU engine, which detects and
-// names such a peer as in CPU collectives. On such a failure, and when an operation has passed its deadline,
-// the watch aborts the communicators of all groups of the job on this rank, which wakes waiting threads. The
-// groups' CPU engines fail with the same error.
+// A watch that ends operations between accelerators that cannot complete. If a peer has died, is stopped or
+// never arrives, a collective of NCCL does not end, and neither does the host's wait for its stream.
+// Therefore a thread on each rank of a job exchanges heartbeats with the others over a CPU engine, which
+// detects and names such a peer as in CPU collectives. On such a failure, and when an operation has passed
+// its deadline, the watch aborts the communicators of all groups of the job on this rank, which wakes waiting
+// threads. The groups' CPU engines fail with the same error.
 //
 // A rank that leaves notifies the others, which is not a failure. Heartbeats end with it: operations that
 // need it and have not ended a second later fail, naming it.

@@ -32,7 +32,7 @@ RegisteredBackend beside_control(BackendFactory device, const EngineTraits& trai
                                  CombinedBackend::CardOf card_of) {
   const auto make = [device = std::move(device), traits,
                      card_of = std::move(card_of)](const BackendRequest& request) {
-    // First, so that a build or host without the engine fails before ranks meet.
+    // Checked first, so that a build or host without the engine fails before the rendezvous.
     const auto engine = device(part_of(request, "device"));
     Communicator control = request.make(engine_of_auto(request.one_host()), part_of(request, "control"));
     auto watched =

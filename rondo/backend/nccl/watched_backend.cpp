@@ -70,7 +70,7 @@ void WatchedBackend::throw_if_failed() { watch_->throw_if_failed(*group_); }
 
 bool WatchedBackend::has_lost_results() { return watch_->has_lost_results(); }
 
-// The watch names ranks, so its deadline is earlier.
+// DeviceWatch ends operations at an earlier deadline than the engine, because its errors name ranks.
 void WatchedBackend::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = bounded_duration(timeout);
   device_->setTimeout(timeout + kDeviceGrace);

@@ -6,7 +6,8 @@
 
 namespace rondo {
 
-// A tensor in the engine's form: dense, on the CPU, of a dtype that it can reduce, with nothing lazy.
+// A tensor in the engine's form: dense, on the CPU, of a dtype that the engine can reduce, without lazy
+// conjugation or negation.
 struct DenseTensor {
   // The tensor that the engine reads and writes: the caller's tensor itself if it is dense, else a copy.
   at::Tensor data;

@@ -73,7 +73,7 @@ class RequestBackend : public ExtendedBackend {
     refused,  // UsageError, before start() is called
     copied    // start() is called, and copies inputs
   };
-  // `request` describes the group; its timeout applies to operations whose call has none.
+  // `request` describes the group. Its timeout applies to operations without a timeout of their own.
   explicit RequestBackend(const BackendRequest& request, Overlaps overlaps = Overlaps::refused)
       : ExtendedBackend(request.rank, request.size),
         timeout_(request.timeout),
@@ -82,7 +82,7 @@ class RequestBackend : public ExtendedBackend {
         world_ranks_(request.world_ranks) {}
 
   const std::string& group_name() const { return group_name_; }
-  // Timeout of operations whose call has none.
+  // Timeout of operations without a timeout of their own.
   Duration timeout() const { return timeout_.load(); }
 
  private:

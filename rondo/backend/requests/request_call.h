@@ -122,7 +122,7 @@ class RequestCall {
   CollectiveRequest request;
   OperationMemory memory;
   // Whether all ranks pass buffers in the standard form of `request.kind`. False for the reduces of an
-  // unequal reduce_scatter, which have an input apart from the output, and no output on other ranks.
+  // unequal reduce_scatter, which have an input apart from the output, and no output except on the root.
   bool regular = true;
 
  private:

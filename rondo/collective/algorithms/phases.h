@@ -51,7 +51,7 @@ struct Tree {
   std::vector<int> depth;   // by rank; 0 for the root
   std::vector<int> slot;    // by rank: index among its parent's children
   int height = 0;           // largest depth
-  int fanout = 0;           // largest number of children of a rank
+  int fanout = 0;           // largest number of children of any rank
 };
 Tree make_tree(std::vector<int> parents);
 

@@ -26,7 +26,7 @@ struct Algorithm {
   bool has(OperationKind operation) const;
 };
 
-// The algorithms of docs/algorithms.md, each in a file of the same name.
+// The algorithms described in docs/algorithms.md. Each is in a file of the same name.
 Algorithm naive();               // gathered and added at one rank
 Algorithm all_to_all();          // each rank adds one part of all ranks, and sends it to all
 Algorithm reduce_broadcast();    // to one rank along a binomial tree, and back

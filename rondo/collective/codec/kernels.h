@@ -30,7 +30,7 @@ struct CodecKernels {
 // Returns the builds that this processor can run, widest first.
 std::span<const CodecKernels* const> runnable_kernels();
 
-// Returns the widest of them.
+// Returns the widest build that this processor can run.
 const CodecKernels& codec_kernels();
 
 extern const CodecKernels baseline_kernels;

@@ -1,4 +1,4 @@
-// The loops behind CodecKernels. Included by one source file per instruction set, each compiled with its own
+// The loops of CodecKernels. Included by one source file per instruction set, each compiled with its own
 // flags, so everything here has internal linkage and uses no inline function of the standard library.
 #pragma once
 
@@ -61,7 +61,7 @@ float encode_int8(const float* values, float* residual, std::int8_t* encoded, st
   }
   const float scale = int8_scale(bits_to_float(largest_bits));
   const float inverse = 127.0F / bits_to_float(largest_bits);
-  // Adding 1.5 * 2^23 rounds to an integer, nearest even, and leaves it in the low bits of the sum.
+  // Adding 1.5 * 2^23 rounds to an integer, nearest even, and leaves the integer in the low bits of the sum.
   constexpr float kRound = 0x1.8p23F;
   for (std::size_t i = 0; i < n; ++i) {
     inputs[i] = inputs[i] * inverse + kRound;

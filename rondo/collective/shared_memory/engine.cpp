@@ -19,7 +19,8 @@ namespace {
 // With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer
 // cores, a spinning rank keeps its peer from running.
 constexpr int kOversubscribedSpins = 2;
-// Number of spins without a pause, which would delay an operation whose peers are there by a tenth.
+// Number of spins without a pause instruction. Pauses would make an operation whose peers have arrived a
+// tenth slower.
 constexpr int kImmediateSpins = 32;
 int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : kOversubscribedSpins; }
 
@@ -182,8 +183,9 @@ bool Engine::spin_through(Operation& operation) {
     std::uint64_t& slot_end = slot_end_ticket_[operation.sequence() % kSlots];
     if (!operation.describe(slot_end, known_least_consumed_)) return false;
     slot_end = operation.end_ticket();
-    // If all peers came first, a small operation ends before the first notification, whose fence waits until
-    // the slot has been written. A peer that sleeps by then waits no longer for it than for the operation.
+    // If all peers arrived first, a small operation ends before the first notification, whose fence waits
+    // until the slot has been written. A peer that sleeps by then waits no longer for the notification than
+    // for the operation.
     bool published = true;
     if (!operation.small()) peers_.notify_peers();
     for (int i = 0; i <= spin_limit_; ++i) {
@@ -214,7 +216,7 @@ std::uint64_t Engine::least_consumed() {
 
 bool Engine::step() {
   bool moved = false;
-  // Cheap first: the last value that was read usually suffices.
+  // Checks the last value that was read first: it is cheap and usually suffices.
   std::uint64_t least = known_least_consumed_;
   bool refreshed = false;
   const auto refresh = [&] {

@@ -27,8 +27,8 @@ namespace rondo::shared_memory {
 //
 // Any thread may call any method, but operations must be started in the same order on all ranks. The first
 // error is final: the group has failed and every later call repeats the error, on this rank and on all
-// others, which check before they start an operation. Only an error of a message whose peer has left in order
-// fails that message alone.
+// others, which check before they start an operation. Only a message whose peer has left in an orderly way
+// fails alone.
 //
 // An engine belongs to the process that made it. In a child that is forked later, close(), abort() and the
 // destructor do nothing, and all other calls throw UsageError.
@@ -130,7 +130,7 @@ class Engine {
   // lock and announces ended operations.
   class Visit;
   struct PendingOperation {
-    std::optional<Operation> operation = {};  // empty in a spare one
+    std::optional<Operation> operation = {};  // empty for a spare entry
     std::shared_ptr<OperationOwner> owner = {};
     Deadline deadline = Deadline::never();
   };
@@ -176,7 +176,7 @@ class Engine {
   void wait_until(Visit& visit, Done done, const Wait& wait, Describe describe);
   struct PeerTrouble {
     std::vector<int> failed;  // announced a failure
-    std::vector<int> left;    // left in order
+    std::vector<int> left;    // left in an orderly way
     std::vector<int> ended;   // the process has ended
   };
   PeerTrouble look_at_peers() const;
@@ -214,7 +214,7 @@ class Engine {
   // for.
   std::deque<Queued> queued_;
   std::uint64_t started_ = 0;    // collectives begun; those in queued_ follow
-  std::uint64_t completed_ = 0;  // collectives completed; always a prefix
+  std::uint64_t completed_ = 0;  // collectives completed, always in the order in which they were started
   std::uint64_t next_ticket_ = 0;
   std::uint64_t slot_end_ticket_[kSlots] = {};  // end ticket of the operation that last used a slot
   std::uint64_t known_least_consumed_ = 0;
@@ -222,11 +222,12 @@ class Engine {
   int spin_limit_;
   std::vector<Owner> unannounced_;                       // owners of ended operations
   std::vector<std::shared_ptr<Announcements>> batches_;  // batches being announced
-  bool hands_off_ = true;                      // no peer was stopped inside this rank's memory at the failure
-  std::vector<std::shared_ptr<void>> unsafe_;  // owners, with buffers, to keep if !hands_off_
-  std::uint64_t visits_ = 0;                   // calls of the rank's threads so far
-  int waiting_ = 0;                            // threads inside wait_until
-  bool helper_sleeps_ = false;                 // the helper on duty sleeps until it is woken
+  bool hands_off_ = true;  // no peer was stopped while it accessed this rank's memory at the failure
+  std::vector<std::shared_ptr<void>>
+      unsafe_;                  // owners, with their buffers, to keep unless hands_off_ is true
+  std::uint64_t visits_ = 0;    // number of calls of the rank's threads so far
+  int waiting_ = 0;             // threads inside wait_until
+  bool helper_sleeps_ = false;  // the helper on duty sleeps until it is woken
   const OwnProcess process_;
   HelperTeam helpers_;  // started for the first operation that a call leaves in flight
 

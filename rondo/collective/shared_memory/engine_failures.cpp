@@ -60,8 +60,8 @@ void Engine::close(const std::string& reason) {
 
 Engine::PeerTrouble Engine::look_at_peers() const {
   PeerTrouble trouble;
-  // Processes first: a rank that left in order, or failed because of another rank, sets its state before it
-  // ends.
+  // Checks processes first: a rank that leaves in an orderly way, or fails because of another rank, sets its
+  // state before its process ends.
   trouble.ended = peers_.ended();
   for (int r = 0; r < size(); ++r) {
     const RankState state = peers_.segment(r).state.load();
@@ -187,7 +187,7 @@ std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>
 std::string Engine::describe_message(const Message& message, std::vector<int>& missing) const {
   const std::string rest = str(", tag ", message.tag, ", ", to_string(Bytes{message.bytes}), ",");
   if (message.peer == kAnyRank) {
-    // Any of them may send, so one that has left is no reason to give up.
+    // Any other rank may send the message, so a receive does not fail because one rank has left.
     for (int r = 0; r < size(); ++r) {
       if (r != rank() && peers_.segment(r).state.load() != RankState::left) missing.push_back(r);
     }

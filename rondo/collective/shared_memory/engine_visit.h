@@ -10,7 +10,7 @@ namespace rondo::shared_memory {
 // Interval between checks for stopped ranks.
 constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
 
-// Returns the time of the check after the one that was due at `due`. A late check does not delay later ones,
+// Returns the time of the next check after one that was due at `due`. A late check does not delay later ones,
 // unless this rank was itself delayed for longer than the interval.
 inline TimePoint next_look_for_stopped(TimePoint due) {
   const TimePoint now = Clock::now();

@@ -39,7 +39,7 @@ Helpers& helpers() {
   if (now != nullptr && now->process == getpid()) return *now;
   auto* const made = new Helpers(now);
   if (!instance.compare_exchange_strong(now, made)) {
-    delete made;  // another thread was faster
+    delete made;  // another thread created the list first
     return *instance.load();
   }
   // Registered after libraries have initialised, so it runs before their teardown; a child inherits it.

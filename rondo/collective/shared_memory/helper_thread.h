@@ -12,8 +12,8 @@
 
 namespace rondo::shared_memory {
 
-// A thread of an engine that sleeps until it is needed. Blocks all signals. At exit of the process it ends
-// before the teardown of libraries; it does not exist in a forked child.
+// A thread of an engine that sleeps until it is needed. Blocks all signals. The thread ends before libraries
+// are torn down at exit of the process; it does not exist in a forked child.
 class HelperThread {
  public:
   // The state that the thread shares with its engine. Outlives both.
@@ -35,8 +35,8 @@ class HelperThread {
     [[nodiscard]] bool return_to_engine();
 
    private:
-    // The thread moves between engine and away. The engine's destructor changes away to gone; both use
-    // exchanges of this one word, so that only one of them succeeds.
+    // The thread switches between `engine` and `away`. The engine's destructor changes `away` to `gone`. Both
+    // use atomic exchanges of this one word, so that only one of them succeeds.
     enum class Place { engine, away, gone };
 
     friend class HelperThread;

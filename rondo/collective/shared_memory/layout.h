@@ -89,9 +89,9 @@ struct RankSegment {
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;  // threads of the owner that are about to sleep
   std::atomic<std::uint32_t> wakeup;                        // futex they sleep on
 
-  // Nonzero while the owner accesses registered memory of others. A rank that gives up sets its state and
-  // then waits for this; a running rank sets this and then reads the states. So one of the two sees the
-  // other, and memory is not freed while a peer uses it.
+  // Nonzero while the owner accesses registered memory of others. A rank that fails sets its state and then
+  // waits until this is zero; a running rank sets this and then reads the states. So one of the two sees the
+  // other's store, and memory is not freed while a peer uses it.
   alignas(kCacheLine) std::atomic<std::uint32_t> touching;
 
   // Numbers of monitored barriers: the last one that the owner has reached and, on rank 0, the last one with

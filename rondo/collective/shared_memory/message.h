@@ -24,12 +24,12 @@ struct Message {
   // Time after which the message fails even if no thread waits for it.
   Deadline deadline = Deadline::never();
 
-  // State of the engine.
+  // State of the message, set by the engine.
   std::uint64_t order = 0;
   std::uint64_t moved = 0;
   bool is_send = false;
   bool done = false;
-  std::exception_ptr error = nullptr;  // this message's own error, with which it is done
+  std::exception_ptr error = nullptr;  // error of this message alone; the message has then ended
 };
 
 // Point-to-point messages of one rank: a byte stream from every rank to every other, in rings inside the

@@ -205,7 +205,7 @@ void Operation::copy_in(std::uint64_t chunk) {
     if (count == 0 || (pieces_in_ > 1 && piece == static_cast<std::size_t>(peers_->rank()))) continue;
     const std::byte* from = request_.input.at(piece) + chunk * chunk_bytes_;
     if (path_ == Path::staged) {
-      // No other rank reads the slice that this rank reduces.
+      // In place is safe: no other rank reads the slice that this rank reduces.
       const std::size_t width = element_bytes(request_.type);
       const Slice own = slice(peers_->rank(), size / width);
       const bool streams = streams_chunk(chunk);

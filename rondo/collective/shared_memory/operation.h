@@ -102,7 +102,8 @@ class Operation {
   bool rank_posts(int rank) const;
   bool this_rank_works() const;
   bool resolve();
-  // Runs `move`, a phase of the chunk's way through staging, and reports its time if it counts.
+  // Runs `move`, a phase of the chunk's transfer through staging, and reports its duration if the chunk is
+  // measured.
   template <class Move>
   void measure(StagingPhase phase, std::uint64_t chunk, const Move& move);
   bool streams_chunk(std::uint64_t chunk) const;

@@ -19,9 +19,9 @@ namespace rondo::shared_memory {
 class OperationOwner {
  public:
   virtual ~OperationOwner() = default;
-  // Called when the operation has ended; without an error no peer accesses its buffers any more. Called once,
-  // by the thread that ended it, with the engine locked: may copy results, but must neither call the engine
-  // nor release anything whose release may wait for other threads.
+  // Called when the operation has ended. If there was no error, no peer accesses its buffers any more. Called
+  // once, by the thread that ended it, with the engine locked: may copy results, but must neither call the
+  // engine nor release anything whose release may wait for other threads.
   virtual void finish(const std::exception_ptr& error) noexcept = 0;
   // Called once, soon after finish(), without a lock: runs callbacks. May call the engine, and wait for other
   // operations.

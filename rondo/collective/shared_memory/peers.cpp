@@ -18,8 +18,8 @@
 namespace rondo::shared_memory {
 namespace {
 
-// Time that an unreachable rank gets to end, within the time of the rendezvous. Only a rank that lives on
-// makes this rank wait so long.
+// Time to wait for an unreachable rank to exit, limited by the timeout of the rendezvous. Only a rank that
+// stays alive makes this rank wait so long.
 constexpr std::chrono::seconds kEnding{5};
 
 // Returns an identifier of the kernel and process namespace: ranks that differ cannot open each other's
@@ -65,7 +65,7 @@ Peers::Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedAr
   try {
     meet(store, own);
   } catch (...) {
-    // Peers may be ahead of this rank, or behind: the recorded failure keeps them from blaming this rank.
+    // Peers may be in an earlier or later operation; the recorded failure keeps them from blaming this rank.
     const ChannelFailure failure = describe_failure(std::current_exception(), options_.rank);
     record(*segment, failure);
     leave_failure(store, failure_key(options_.rank), failure);
@@ -152,7 +152,7 @@ void Peers::throw_unreachable(Store& store, int rank, const std::string& reason,
 }
 
 void Peers::throw_if_any_failed() const {
-  // Processes first: a rank that gave up sets its state before it ends.
+  // Checks processes first: a rank that fails sets its state before its process ends.
   std::vector<int> gone = watch_.ended();
   for (int r = 0; r < options_.size; ++r) {
     const RankSegment* other = segments_[static_cast<std::size_t>(r)];

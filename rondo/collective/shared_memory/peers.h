@@ -27,7 +27,7 @@ struct GroupOptions {
   // DeviceWatch does.
   Duration stopped_grace = std::chrono::milliseconds(2800);
   // Returns the error to report in place of a failure that this rank has detected, which may be the
-  // consequence of a failure in another group. Called under the engine's lock. May be empty.
+  // consequence of a failure in another group. Called with the engine's lock held. May be empty.
   std::function<std::exception_ptr(const std::exception_ptr&)> cause_of = {};
 };
 

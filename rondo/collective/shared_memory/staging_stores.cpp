@@ -19,8 +19,8 @@ constexpr std::size_t kLeastBytes = 4096;
 // its processor counts little.
 constexpr double kWeight = 0.25;
 constexpr double kLargestFactor = 3;
-// Number of chunks at the begin that are measured in each way. The first ones meet buffers that were never
-// written; their weight has to fade before the ways are compared.
+// Number of chunks at the beginning that are measured with each kind of store. The first ones use buffers
+// that were never written; their weight must fade before the kinds are compared.
 constexpr std::uint64_t kFirstChunks = 16;
 
 void average(double& average, double measured) {
@@ -86,7 +86,8 @@ void StagingStores::add(StagingPhase phase, std::uint64_t ticket, std::uint64_t 
                         Duration time) {
   Times& times = chunks == 1 ? single_ : several_;
   const std::optional<bool> streamed = measured_way(ticket, times);
-  // A group writes each staging buffer twice, and the first time finds it as the other way has left it.
+  // A group writes each staging buffer twice. At the first write, the buffer is in the cache state that the
+  // other kind of store has left.
   if (!streamed || bytes < kLeastBytes || ticket / kStagingChunks % 2 == 0) return;
   Way& way = *streamed ? times.streamed : times.cached;
   const auto lines = static_cast<double>(bytes) / kCacheLine;

@@ -9,15 +9,15 @@
 
 namespace rondo::shared_memory {
 
-// Copies `bytes` with stores that bypass the caches of this processor, where it has them; `to` must begin on
-// a cache line. Call fence_streamed() before the store that publishes the data.
+// Copies `bytes` with stores that bypass the processor's caches, if it supports them; `to` must begin on a
+// cache line. Call fence_streamed() before the store that publishes the data.
 void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 // Orders the stores of stream_copy() before later stores. A release store alone does not.
 void fence_streamed();
 
-// Parts of a chunk's way through staging on one rank: writing the own data, reducing the own slice, reading
-// the slices that peers have reduced.
+// Phases of a chunk's transfer through staging on one rank: writing its data, reducing its slice, reading the
+// slices that peers have reduced.
 enum class StagingPhase : std::uint8_t { copy, reduce, fetch };
 
 // Decides how a rank writes the staging buffers that its peers read.
@@ -25,9 +25,9 @@ enum class StagingPhase : std::uint8_t { copy, reduce, fetch };
 // A store to a line that a peer has read must first invalidate the peer's copy. Between processors that share
 // a cache this is cheap, and the peer then reads the line from that cache; between others it takes so long
 // that streaming past the caches is several times as fast. No interface reports the distance reliably, and
-// virtual processors move, so some groups of tickets measure one of the two ways. All ranks then write in the
-// same way, so that the time of reading what a peer has streamed counts; times do not include waiting. For
-// all other tickets each rank takes the way whose phases were faster.
+// virtual processors move, so some groups of tickets measure one of the two kinds of stores. In these groups
+// all ranks use the same kind, so that the time of reading a peer's streamed data is included; times do not
+// include waiting. For all other tickets, each rank uses the kind whose phases were faster.
 //
 // Ranks need not decide alike. Not thread-safe; the engine's lock protects it.
 class StagingStores {
@@ -35,7 +35,7 @@ class StagingStores {
   // Returns whether to stream the chunk with this ticket. `chunks` is the number of chunks of its operation:
   // a single chunk leaves staging in the caches until the next operation, several replace each other there.
   bool streams(std::uint64_t ticket, std::uint64_t chunks) const;
-  // Returns whether the times of the chunk count; others need no clock.
+  // Returns whether the chunk is measured; only measured chunks read the clock.
   bool measures(std::uint64_t ticket, std::uint64_t chunks) const;
   // Reports the time of a phase of the chunk, which has `bytes`. Only chunks of measuring groups count.
   void add(StagingPhase phase, std::uint64_t ticket, std::uint64_t chunks, std::size_t bytes, Duration time);
@@ -44,7 +44,7 @@ class StagingStores {
   // Averages of the measured chunks that were written in one way.
   struct Way {
     std::array<double, 3> phases = {};  // ns per cache line of the chunk
-    std::uint64_t chunks = 0;           // number of chunks at the begin, up to that which suffices
+    std::uint64_t chunks = 0;           // number of measured chunks, up to the number that suffices
     bool measured() const;
     double total() const;
   };

@@ -45,7 +45,7 @@ std::array<double, 3> colour_numbers(const std::vector<std::string>& texts, cons
 // PATH/dog/*.png, at any depth below a class. Classes are the sorted folder names. PATH/train and PATH/val
 // (or validation) are the two parts if they exist. See data_kinds.h.
 struct ImageFolderKind {
-  using Options = ImageOptions;  // of kind image_folder
+  using Options = ImageOptions;  // options of kind image_folder
   // Returns the name, summary and flags of kind image_folder, without libtorch.
   static std::vector<Declaration> declarations() {
     return {{"image_folder", "JPEG and PNG files in a folder for each class",
@@ -65,7 +65,7 @@ struct ImageFolderKind {
 // opened. Training reads the shards in random order and shuffles in a window (order_of_shards()). See
 // data_kinds.h.
 struct WebDatasetKind {
-  using Options = ImageOptions;  // of kind webdataset
+  using Options = ImageOptions;  // options of kind webdataset
   // Returns the name, summary and flags of kind webdataset, without libtorch.
   static std::vector<Declaration> declarations() {
     return {{"webdataset", "tar files of images with their classes", declared_image_options()}};

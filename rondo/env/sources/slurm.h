@@ -10,8 +10,8 @@
 namespace rondo::env {
 
 // Returns whether srun started this process as a task of a job step. Batch scripts and interactive shells
-// (salloc) also have the job's variables and SLURM_PROCID=0, but each is a single process whatever the job's
-// number of tasks.
+// (salloc) also have the job's variables and SLURM_PROCID=0, but each is a single process, regardless of the
+// job's number of tasks.
 bool is_slurm_task(const EnvironmentMap& environment);
 
 // Returns whether this process belongs to a Slurm job: a task, a batch script or an interactive shell.

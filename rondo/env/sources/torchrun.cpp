@@ -49,7 +49,8 @@ std::optional<int> fixed_count(const EnvironmentMap& environment, std::string_vi
 // PET_NPROC_PER_NODE is 1.
 Settings read_pet(const EnvironmentMap& environment, const Settings&) {
   Settings settings;
-  // Inside a worker these variables are the launcher's input. Its output is RANK, WORLD_SIZE and so on.
+  // In a worker, these variables are the launcher's input and are ignored; the launcher's output is RANK,
+  // WORLD_SIZE and so on.
   if (started_by_launcher(environment)) return settings;
 
   const auto nodes = fixed_count(environment, "PET_NNODES");

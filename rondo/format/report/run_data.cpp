@@ -234,7 +234,8 @@ RunData read_run(const fs::path& directory) {
   check_run_directory(directory);
   RunData run;
   run.directory = directory;
-  run.is_running = RunLock::is_held(directory);  // first: of an ended run the whole is read
+  run.is_running =
+      RunLock::is_held(directory);  // checked first: if the run has ended, all of its files are complete
   read_rows(run);
   read_starts(run);
   read_config(run);

@@ -12,7 +12,7 @@ struct Finding {
   enum class Tone { good, bad, neutral };
 
   std::string text;
-  Tone tone = Tone::neutral;  // bad: the reader should look into it
+  Tone tone = Tone::neutral;  // bad: the user should investigate it
 };
 
 std::string to_string(Finding::Tone tone);  // "good", "bad" or "neutral"

@@ -22,7 +22,7 @@ struct ExpertsConfig {
   std::int64_t inner = 2048;      // inner width of an expert
   std::int64_t experts = 8;       // number of experts of the layer, on all ranks together
   std::int64_t per_token = 1;     // experts for each token: 1 (Switch) or 2 (GShard)
-  double capacity_factor = 1.25;  // see RoutingOptions; 0: no token is dropped
+  double capacity_factor = 1.25;  // capacity_factor of RoutingOptions; 0: no token is dropped
   double balance_loss = 0.01;     // factor of the auxiliary load-balancing loss; 0: none
 };
 
@@ -134,7 +134,7 @@ class MixtureOfExpertsImpl : public torch::nn::Module, public CountsFigures {
     double routed = 0, dropped = 0;
     StepFigure balance = {};
   };
-  Counted counted_;  // counts since take_figures()
+  Counted counted_;  // counts since the last take_figures()
 };
 TORCH_MODULE(MixtureOfExperts);
 

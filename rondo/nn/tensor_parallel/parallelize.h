@@ -33,7 +33,7 @@ class ParallelLinearImpl : public nn::LinearImpl, public ParallelLayer {
   at::Tensor forward(const at::Tensor& input);  // [..., inputs] to [..., outputs]
   // Reduces weight and bias to this rank's part.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
-  // Returns a layer of the same type and division with tensors of its own, on `device` if given.
+  // Returns a copy of the layer, divided in the same way, with separate tensors, on `device` if given.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override;
 
  private:
@@ -45,7 +45,8 @@ class ParallelLinearImpl : public nn::LinearImpl, public ParallelLayer {
 TORCH_MODULE(ParallelLinear);
 
 // torch::nn::Embedding divided by tokens (vocabulary): each rank looks up its own tokens, and the rows are
-// summed. Or whole, for a part of the sequence (sequence): first_rows() returns this rank's part.
+// summed. With style `sequence` the layer is not divided: every rank has it for its part of the sequence,
+// whose rows first_rows() returns.
 class ParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public ParallelLayer {
  public:
   using torch::nn::EmbeddingImpl::EmbeddingImpl;
@@ -61,7 +62,7 @@ class ParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public ParallelLa
   at::Tensor logits(const at::Tensor& input, const at::Tensor& bias = {});
   // Reduces the weight to this rank's rows for style vocabulary.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
-  // Returns a layer of the same type and division with tensors of its own, on `device` if given.
+  // Returns a copy of the layer, divided in the same way, with separate tensors, on `device` if given.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override;
 
  private:
@@ -83,7 +84,7 @@ class ParallelLayerNormImpl : public torch::nn::LayerNormImpl, public ParallelLa
   at::Tensor forward(const at::Tensor& input);  // any shape that ends in the normalised one, to the same
   // Leaves the parameters whole.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
-  // Returns a layer of the same type and division with tensors of its own, on `device` if given.
+  // Returns a copy of the layer, divided in the same way, with separate tensors, on `device` if given.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override;
 
  private:

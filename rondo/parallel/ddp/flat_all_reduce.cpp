@@ -36,7 +36,7 @@ FlatAllReduce::FlatAllReduce(Bucket bucket, const WeightSource& weight, Group gr
 
 void FlatAllReduce::take(std::size_t member) {
   copy_in(member);
-  // Releases autograd's own tensor, which would otherwise double the memory of gradients.
+  // Releases the tensor that autograd allocated, which would otherwise double the memory of gradients.
   at::Tensor& gradient = grad(member);
   if (as_view_ && gradient.defined()) gradient = memory_.places[member];
 }

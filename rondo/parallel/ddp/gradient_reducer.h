@@ -82,8 +82,8 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   void resolve_missing(bool had_backward, std::vector<bool>& untouched);
   void exchange_usage(bool had_backward, std::vector<bool>& untouched);
   void adopt_arrival_order();
-  // Returns the weight of the current pass. The first call blocks until the other ranks have announced
-  // theirs.
+  // Returns the weight of this rank's gradients in the current pass. The first call blocks until the other
+  // ranks have announced theirs.
   const GradientWeight& weight();
 
   bool is_dense(std::size_t index) const { return index < dense_.size(); }

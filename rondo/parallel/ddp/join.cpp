@@ -51,7 +51,7 @@ bool join_step(State& model) {
   if (leader.broadcasts_buffers)
     broadcast_coalesced(model.tensors.buffer_tensors(), model.group, active.front());
   if (leader.synchronises) {
-    // The content of `.grad` belongs to a finished step.
+    // Clears `.grad`, whose content belongs to a finished step.
     for (ModelTensor& parameter : model.tensors.parameters) parameter.tensor.mutable_grad().reset();
     model.reducer->synchronize_without_backward();
   }

@@ -73,8 +73,8 @@ void SparseExchange::gather_rows(const at::Tensor& parameter, const GradientWeig
   const std::int64_t most = *std::max_element(rows.begin(), rows.end());
   const std::int64_t own = std::max<std::int64_t>(rows[static_cast<std::size_t>(group_.rank())], 0);
   const at::Tensor& gradient = parameter.grad();
-  // Each record holds a row's number and its values, so that one message carries both. Ranks with fewer rows
-  // than the largest number pad with zeros.
+  // Each record holds the index of a row and its values, so that one message carries both. Ranks with fewer
+  // rows than the largest number pad with zeros.
   at::Tensor records = at::zeros({most, kRowNumberBytes + row_bytes(parameter)},
                                  parameter.options().dtype(at::kByte).requires_grad(false));
   if (own > 0) {

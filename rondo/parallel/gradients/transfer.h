@@ -30,7 +30,7 @@ class Transfer {
   const Bucket& bucket() const { return bucket_; }
 
   virtual void begin() {}
-  // Takes a complete gradient, and copies it to the send buffer where there is one.
+  // Takes a complete gradient, and copies it to the send buffer, if there is one.
   virtual void take(std::size_t member) = 0;
   // Takes a gradient that was not computed in this pass: contributes the old content of `.grad`, or zeros.
   virtual void take_missing(std::size_t member) = 0;
@@ -63,7 +63,7 @@ class InPlaceAllReduce final : public Transfer {
  public:
   InPlaceAllReduce(Bucket bucket, const WeightSource& weight, Group group);
 
-  // Also allocates the gradient where it is undefined.
+  // Also allocates the gradient if it is undefined.
   void take(std::size_t member) override;
   void take_missing(std::size_t member) override;
   BucketFuture start() override;

@@ -41,9 +41,9 @@ struct PowerSgdOptions {
 // Optimization", NeurIPS 2019. The order of computation and the random numbers are those of PyTorch's
 // powerSGD_hook, so that training runs are comparable step by step.
 //
-// The hook differs from PyTorch's in two cases where PyTorch's stays NaN for good. A zero gradient (an unused
-// parameter) is compressed to zero. After a step with a NaN or an infinity (a loss scale that was too high),
-// error feedback and warm start are reset.
+// The hook differs from PyTorch's in two cases where PyTorch's stays NaN permanently. A zero gradient (an
+// unused parameter) is compressed to zero. After a step with a NaN or an infinity (a loss scale that was too
+// high), error feedback and warm start are reset.
 //
 // Used by the thread that drives the backward pass.
 class PowerSgdState {

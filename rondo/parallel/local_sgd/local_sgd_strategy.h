@@ -88,8 +88,8 @@ class LocalSgdModel final : public PreparedModel {
 // Options also select post-local SGD and DiLoCo.
 class LocalSgdStrategy final : public ProcessStrategy {
  public:
-  // Throws UsageError for a delay that is not shorter than the period, or more fragments than the period has
-  // steps.
+  // Throws UsageError if the delay is not shorter than the period, or if there are more fragments than steps
+  // in a period.
   LocalSgdStrategy(Context context, const LocalSgdOptions& options);
   using ProcessStrategy::prepare;
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;

@@ -48,8 +48,8 @@ class PipelineTraining final : public Training {
   // State of a batch that passes through the stages.
   struct Pass {
     std::vector<Batch> micro_batches;
-    std::vector<std::string> about;  // shapes of each micro-batch's inputs
-    std::int64_t predictions = 0;    // number in the window
+    std::vector<std::string> about;  // shapes of each micro-batch's inputs, as text
+    std::int64_t predictions = 0;    // number of predictions in the window
     // Tensors by stage and micro-batch, until they are sent or used.
     std::map<std::pair<int, int>, Tensors> activations = {}, gradients = {};
     std::vector<Tensors> outputs = {};  // outputs of the last stage, without gradients

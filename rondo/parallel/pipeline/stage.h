@@ -22,8 +22,8 @@ class SplitBackward {
   // `parameters`.
   SplitBackward(Tensors outputs, Tensors inputs, Tensors parameters);
 
-  // Runs both parts at once. Returns the gradients of the inputs, undefined where there is none, and adds
-  // those of the parameters to their `.grad`. `output_gradients` has one entry per output, undefined for
+  // Runs both parts at once. Returns the gradients of the inputs, undefined for an input without one, and
+  // adds those of the parameters to their `.grad`. `output_gradients` has one entry per output, undefined for
   // ones.
   Tensors gradients(const Tensors& output_gradients);
   // Runs the first part and returns the gradients of the inputs. Frees nodes that the second part does not

@@ -137,7 +137,7 @@ Tensors DataParallelForward::forward(const Tensors& inputs) {
   threads_.run([&](int replica) {
     const auto number = static_cast<std::size_t>(replica);
     replicate(replica);
-    // The source's own pass changes its buffers, so all replicas copy them first.
+    // Replica 0's pass changes the source's buffers, so all replicas copy them first.
     threads_.meet();
     const at::AutoGradMode mode(settings.gradients());
     const auto autocast = settings.autocast();
@@ -188,7 +188,7 @@ void DataParallelForward::add_gradients() {
 
 namespace {
 
-// The source, as the optimizer uses it.
+// The source as seen by the optimizer.
 class DataParallelModel final : public PreparedModel {
  public:
   DataParallelModel(std::shared_ptr<torch::nn::Module> module, DataParallelForward& forward)

@@ -40,8 +40,7 @@ class ReplicaGradients {
   // Options of the reduction.
   struct Options {
     CrossDeviceOps ops = CrossDeviceOps::all_reduce;
-    // Number of packs of about equal size that replicas divide among themselves; 0 is each gradient by
-    // itself.
+    // Number of packs of about equal size that replicas divide among themselves; 0: each gradient separately.
     int num_packs = 1;
     // Whether only replica 0 gets the result, for all_reduce.
     bool to_first_only = false;
@@ -71,7 +70,7 @@ class ReplicaGradients {
     std::byte* data = nullptr;
     at::Tensor gradient = {};  // undefined if there is none
   };
-  // A replica's entry that the others read.
+  // Data that a replica publishes to the others.
   struct alignas(64) Slot {
     std::vector<Place> places;
     double weight = 0;

@@ -204,7 +204,7 @@ void ReplicaThreads::rethrow_first() {
       const std::string prefix = str("replica ", replica, " of ", replicas_, ": ");
       rethrow_as_one_of<PeerLostError, TimeoutError, MismatchError, CommunicationError, MemoryLimitError,
                         UsageError, DataError, CancelledError, Error>(error, prefix);
-      // An exception of the standard library or libtorch.
+      // Any other exception, of the standard library or libtorch.
       try {
         std::rethrow_exception(error);
       } catch (const std::exception& other) {

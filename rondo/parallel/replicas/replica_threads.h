@@ -92,8 +92,8 @@ class ReplicaEngines {
   ReplicaEngines(ReplicaThreads& threads, const std::string& engine, Duration timeout);
 
   // Sums the dense tensors of all replicas, in place. Every replica calls it within ReplicaThreads::run(),
-  // with tensors of the same sizes and dtypes in the same order. `num_packs`: number of flat packs; 0 reduces
-  // each tensor by itself.
+  // with tensors of the same sizes and dtypes in the same order. `num_packs`: number of flat packs; 0: each
+  // tensor is reduced separately.
   void all_reduce(int replica, const std::vector<at::Tensor>& tensors, int num_packs);
 
  private:

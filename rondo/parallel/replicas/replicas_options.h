@@ -23,7 +23,7 @@ struct ReplicasOptions {
 // Options of strategy "mirrored".
 struct MirroredOptions : ReplicasOptions {
   std::string cross_device_ops = "all_reduce";  // algorithm for reducing gradients
-  int num_packs = 1;  // packs of gradients that replicas divide among themselves; 0: each gradient by itself
+  int num_packs = 1;  // packs of gradients that replicas divide among themselves; 0: each gradient separately
 };
 
 // Options of strategy "multi_worker_mirrored". With one replica per process it is ddp, and the options of ddp

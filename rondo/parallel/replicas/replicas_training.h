@@ -139,7 +139,7 @@ class ReplicasTraining final : public Training {
 
   std::shared_ptr<ReplicaThreads> threads_;
   ReplicasSettings settings_;
-  Context own_context_;  // of this process alone
+  Context own_context_;  // context of this process alone
   Group workers_;        // all processes
   ReplicaValues values_;
   std::unique_ptr<ReplicaExchange> exchange_;

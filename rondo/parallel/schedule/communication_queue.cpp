@@ -15,7 +15,7 @@
 namespace rondo {
 namespace {
 
-// Time for the other ranks to receive that this rank stops, or for their leader to announce it.
+// Time for other ranks to receive the message that this rank stops, or for the leader to announce it.
 constexpr auto kStopPatience = std::chrono::seconds(2);
 
 std::string name_of(const CommunicationBlock& block) {

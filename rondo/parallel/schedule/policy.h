@@ -43,9 +43,9 @@ struct BlockOrder {
     std::int64_t priority = 0;
   };
 
-  // Without a plan: all blocks in slot 0, with one priority.
+  // Order without a plan: all blocks in slot 0, with one priority.
   BlockOrder(std::int64_t priority) : everywhere{0, priority} {}  // NOLINT(google-explicit-constructor)
-  // With a plan that cuts the collective into `places.size()` blocks.
+  // Order of a plan that cuts the collective into `places.size()` blocks.
   BlockOrder(std::vector<Place> places, std::int64_t priority)
       : everywhere{0, priority}, planned(std::move(places)) {}
 

@@ -49,7 +49,7 @@ class ServedModel final : public PreparedModel, private GradientListener {
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return *parts_; }
   CommunicationTimes communication_times() const override { return {exposed_, exposed_}; }
-  // The chief's; the error feedback of other workers restarts.
+  // Saves the chief's state only; the error feedback of other workers restarts.
   CommunicationState communication_state() const override;
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override;
   // Sets the weight of the gradients in the mean of a synchronous step, if it differs from this worker's own

@@ -73,7 +73,7 @@ FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout l
   } else {
     shard_ = at::zeros({own_.size()}, masters);
   }
-  if (spec_.fills) flat_.zero_();  // includes the padding
+  if (spec_.fills) flat_.zero_();  // whole buffer, including the padding
   const at::Tensor of_model = as_the_models(flat_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& parameter = parameters_[i].tensor;

@@ -94,7 +94,7 @@ void verify_same_setup(const ModelTensors& tensors, const cost::StepPlan& plan, 
   verify_same_model(tensors, agreed, world);
 }
 
-// Returns the ranks first, first + stride, ...; `count` of them.
+// Returns `count` ranks: first, first + stride, ...
 std::vector<int> every(int first, int stride, int count) {
   std::vector<int> ranks;
   for (int i = 0; i < count; ++i) ranks.push_back(first + i * stride);
@@ -145,7 +145,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   environment.policy = options.mixed_precision;
   environment.uncast = uncast_parameters(module, options.mixed_precision);
   prepare_offload(tensors, context.rank(), options.offload);
-  // A pipeline stage is one unit for data parallelism, whatever its layers are, so it gets no warning.
+  // A pipeline stage is one unit for data parallelism, independent of its layers, so it gets no warning.
   const bool could_have_units = !is_parameter_module(module);
   group_units(std::move(model_units), context, options, could_have_units);
   // The plan's memory model has accounted for every buffer, so free buffers are not kept.
@@ -242,7 +242,8 @@ void ShardedSetup::make_queue(Context& context, const ShardedOptions& options) {
 void ShardedSetup::make_units() {
   std::vector<std::int64_t> owned(static_cast<std::size_t>(environment.shard_group.size()), 0);
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    // Places shared buffers on the rank that owns least, so that all ranks own equal amounts.
+    // Places each shared buffer on the rank that owns the fewest bytes, so that ranks own about equal
+    // amounts.
     const std::uint64_t bytes = groups[i].unit.parameter_bytes();
     const auto owner = std::min_element(owned.begin(), owned.end());
     *owner += static_cast<std::int64_t>(bytes);

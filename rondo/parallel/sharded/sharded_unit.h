@@ -123,7 +123,7 @@ class ShardedUnit {
   void finish_gradients(bool accumulate);
   // Installs the gradients for the optimizer, except for the parameters named in `unused`.
   void install_gradients(const std::vector<std::string>& unused);
-  // Returns the installed gradients, by parameter; undefined where there is none.
+  // Returns the installed gradients, by parameter; undefined for a parameter without one.
   std::vector<at::Tensor> gradients() const;
   // Removes the installed gradients after the optimizer's step, and recycles their memory.
   void remove_gradients();

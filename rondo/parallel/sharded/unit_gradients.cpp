@@ -69,8 +69,8 @@ void InPlaceGradients::finish(bool accumulate) {
     } else if (part.scalar_type() != dtype) {
       result_[i] = part.to(dtype);
     } else {
-      // ZeRO-1 keeps the whole gradient and uses a view of its part; the others free the parts that they do
-      // not own.
+      // ZeRO-1 keeps the whole gradient and uses a view of its part; the other strategies free the parts that
+      // the rank does not own.
       result_[i] = sharding_ == Sharding::zero1 ? part.variable_data() : part.clone();
     }
   }
@@ -79,7 +79,7 @@ void InPlaceGradients::finish(bool accumulate) {
 Bytes codec_memory(const std::string& codec, Bytes gradients, int ranks) {
   if (codec == "none") return {};
   const std::unique_ptr<collective::Codec> made = collective::make_codec(codec);
-  // Sent and received.
+  // Bytes are sent and received.
   const std::uint64_t encodings = 2 * made->encoded_bytes(gradients.count / sizeof(float));
   // Residuals of all gradients, and of this rank's sums.
   const std::uint64_t residuals = gradients.count + gradients.count / static_cast<std::uint64_t>(ranks);

@@ -27,7 +27,7 @@ class ExposedTime {
 };
 
 // A reducer that launches gradients unit by unit when they are complete. Units are launched in the reverse
-// order of forward, whatever the order of the backward pass, so the order is the same on all ranks.
+// order of forward, independent of the order of the backward pass, so the order is the same on all ranks.
 // backward() throws UsageError for a gradient that arrives after its unit was launched: a module outside the
 // unit used the parameter, and the gradient would be lost. It also throws for a gradient outside of a step,
 // which would be added to the next step's. Not thread-safe.

@@ -177,7 +177,7 @@ std::vector<Shard> TensorParallelModel::in_full_model(std::vector<Shard> of_part
       continue;
     }
     const Shard& address = found->second;
-    // A box within a part made of blocks would be a piece of each block.
+    // A box within a part that consists of blocks would be a piece of each block.
     const bool fits = shard.global_sizes == address.local_sizes() &&
                       (address.blocks == 1 || shard.sizes == shard.global_sizes);
     if (!fits) {

@@ -65,7 +65,7 @@ class MeshPlanner {
       });
     });
   }
-  // Tensor is always tried; without such parts in the profile its candidates say so.
+  // Tensor is always tried; if the profile lacks such parts, its candidates report that.
   std::vector<std::string> dividing() const {
     std::vector<std::string> dimensions = {"tensor"};
     for (const char* dimension : {"context", "expert"}) {

@@ -80,7 +80,7 @@ struct MeshCandidate {
 };
 
 struct MeshPlan {
-  // Best candidate first, then those that fit by step time, then the others.
+  // The best candidate first, then the others that fit, by step time, then those that do not fit.
   std::vector<MeshCandidate> candidates;
   double solve_s = 0;
   const MeshCandidate& best() const { return candidates.front(); }  // check its `fits`

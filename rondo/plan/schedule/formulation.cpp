@@ -272,7 +272,7 @@ void Formulation::add_allocation_rows() {
   }
 }
 
-// Returns the bytes that a choice needs in a slot, whatever the schedule.
+// Returns the bytes that a choice needs in a slot under any schedule.
 double Formulation::fixed_bytes(int unit, std::size_t choice, int slot) const {
   const ChoiceCost& c = model_.choices[index(unit)][choice];
   const cost::UnitProfile& profile = model_.profile.units[index(unit)];

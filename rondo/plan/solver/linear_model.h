@@ -50,7 +50,7 @@ enum class SolveStatus {
   feasible,
   infeasible,
   nothing
-};  // nothing: no solution before the deadline
+};  // no solution was found before the deadline
 
 struct SolveResult {
   SolveStatus status = SolveStatus::nothing;

@@ -15,7 +15,7 @@ class BestFigure {
   struct Options {
     std::string metric = "loss";    // name of a metric of the validation
     bool larger_is_better = false;  // whether larger values are better
-    double minimum_change = 0;      // smaller improvements do not count
+    double minimum_change = 0;      // smaller improvements are ignored
   };
   // `watcher` is the callback's name for errors.
   BestFigure(Options options, std::string watcher)

@@ -14,7 +14,7 @@ class EarlyStopping final : public Callback {
   struct Options {
     std::string metric = "loss";    // name of a metric of the validation
     int patience = 3;               // validations without improvement before training ends
-    double minimum_change = 0;      // smaller improvements do not count
+    double minimum_change = 0;      // smaller improvements are ignored
     bool larger_is_better = false;  // whether larger values are better
     // Keeps a copy of the weights of the best validation in memory (each rank its part). Training ends with
     // these weights and their figures, unless it is pre-empted. A resumed run only has weights of its own

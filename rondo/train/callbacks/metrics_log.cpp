@@ -8,8 +8,8 @@
 namespace rondo {
 namespace {
 
-// Looking at the process's memory costs tens of microseconds, and its proportional share milliseconds: not
-// every step.
+// Measuring the process's memory takes tens of microseconds, and its PSS milliseconds, so neither is measured
+// in every step.
 constexpr Duration kMemoryInterval = std::chrono::milliseconds(50);
 constexpr Duration kPssInterval = std::chrono::seconds(10);
 
@@ -91,7 +91,7 @@ void MetricsLog::on_validation_end(Trainer& trainer, const ValidationRecord& rec
 void MetricsLog::on_train_end(Trainer& trainer, const FitResult&) { before_save(trainer); }
 
 void MetricsLog::sample_memory() {
-  // An allocator's own figures cost nothing to read.
+  // Reading an allocator's own figures costs nothing.
   if (options_.tracked_bytes || due(memory_sampled_, kMemoryInterval)) memory_.sample();
   if (due(pss_sampled_, kPssInterval)) memory_.sample_pss();
 }

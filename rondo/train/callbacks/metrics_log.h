@@ -16,19 +16,19 @@
 
 namespace rondo {
 
-// Writes metrics.jsonl: a row for every rank and step, and one for every pass over the validation data; in a
-// long run rows stand for several steps (format/metrics.h). Rank 0 writes the one file; the ranks'
-// rows travel there together, once in `every_steps` steps. Rows that cannot be written (side_output.h) are
+// A callback that writes metrics.jsonl: a row for each rank and step, and one for each pass over the
+// validation data. In a long run a row covers several steps (format/metrics.h). Rank 0 writes the file; the
+// ranks' rows are gathered there once in `every_steps` steps. Rows that cannot be written (side_output.h) are
 // kept for the next write.
 class MetricsLog final : public Callback {
  public:
   // Output file and intervals.
   struct Options {
-    std::filesystem::path file = {};  // metrics.jsonl of a run
-    std::int64_t every_steps = 10;    // steps whose rows travel together
-    // Bytes by this rank's memory tracker, now or the largest so far; see MemoryMeter.
+    std::filesystem::path file = {};  // the run's metrics.jsonl
+    std::int64_t every_steps = 10;    // number of steps whose rows are gathered together
+    // Bytes according to this rank's memory tracker, now or at the peak so far; see MemoryMeter.
     std::function<Bytes()> tracked_bytes = {};
-    // Peak of a rank in operations per second for "mfu" of steps (rondo/train/utilisation.h); 0: a measured
+    // Peak of a rank in operations per second, for "mfu" of steps (rondo/train/utilisation.h). 0: measure the
     // peak. Empty: no "mfu".
     std::optional<double> peak_flops = {};
     // Called on rank 0 with each written group of rows: the rows of all ranks of a step, or one row of a
@@ -39,15 +39,15 @@ class MetricsLog final : public Callback {
   explicit MetricsLog(Options options);
 
   std::string name() const override { return "metrics_log"; }
-  // Removes rows after the step that training starts from (of a run that died later), and those of a
-  // validation that is due again.
+  // Removes rows of steps after the first step of this training, left by a run that died later, and rows of a
+  // validation that will be repeated.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_begin(Trainer&, std::int64_t) override {
     if (utilisation_) utilisation_->begin_step();
   }
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
-  // Rows that lie in memory would be lost with the process, and a resumed run does not write them again.
+  // Writes buffered rows: they would be lost with the process, and a resumed run does not write them again.
   void before_save(Trainer& trainer) override {
     flush(trainer);
     if (writer_) output_.write([this] { writer_->flush(); });
@@ -67,7 +67,7 @@ class MetricsLog final : public Callback {
   bool counts_tokens_ = false;
   std::optional<ThinnedMetricsWriter> writer_;  // on rank 0
   SideOutput output_;                           // its file
-  std::vector<StepRecord> records_;             // not written yet, the same steps on all ranks
+  std::vector<StepRecord> records_;             // steps that are not written yet, the same on all ranks
   std::vector<LocalFigures> figures_;           // figures of records_
   std::optional<Utilisation> utilisation_;
   MemoryMeter memory_;

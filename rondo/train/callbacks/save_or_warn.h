@@ -13,8 +13,8 @@ namespace rondo {
 void save_or_warn(const Trainer& trainer, const char* what, const std::function<void()>& save);
 
 // Throws AgreedError if rank 0, or with `on_all_ranks` any rank, cannot create a file in `directory`;
-// otherwise training would fail at its first checkpoint. Creates and removes a file. Creates a missing folder
-// and, unless all ranks check, removes it again. Collective.
+// otherwise training would continue until its first checkpoint and fail there. Creates and removes a file.
+// Creates a missing folder and, unless all ranks check, removes it again. Collective.
 void require_writable(const Context& context, const std::filesystem::path& directory,
                       bool on_all_ranks = false);
 

@@ -36,7 +36,7 @@ void Timeline::on_train_end(Trainer& trainer, const FitResult&) {
   writer_.reset();
   const Context& context = trainer.strategy().context();
   const ClockReading at_end = read_clock(context);
-  // Every part is complete once all ranks have sent this.
+  // All parts are complete after this exchange between the ranks.
   const std::vector<nlohmann::json> readings = gather_object(
       {clock_at_begin_.own_ns, clock_at_begin_.ahead_ns, at_end.own_ns, at_end.ahead_ns}, context.world());
   if (context.rank() != 0) return;

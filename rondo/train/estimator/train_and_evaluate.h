@@ -91,9 +91,9 @@ struct TrainAndEvaluateResult {
 };
 
 // Runs this process's role. Training ranks train under RunConfig::training_strategy and save checkpoints. A
-// parameter server serves until the workers have finished. An evaluator evaluates the newest checkpoint at
-// each look under RunConfig::evaluation_strategy, until the training has ended. Every process makes the same
-// call. Throws UsageError for an invalid specification (as an AgreedError on several ranks), and the
+// parameter server serves until the workers have finished. An evaluator polls for the newest checkpoint and
+// evaluates it under RunConfig::evaluation_strategy, until the training has ended. Every process makes the
+// same call. Throws UsageError for an invalid specification (as an AgreedError on several ranks), and the
 // exceptions of Trainer::fit and evaluate_checkpoints. Runs on parameter servers cannot be continued: their
 // directory must not contain checkpoints.
 TrainAndEvaluateResult train_and_evaluate(const Estimator& estimator, const TrainSpec& train,

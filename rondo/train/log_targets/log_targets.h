@@ -16,7 +16,7 @@ namespace rondo {
 // The targets of --log-to, one line each. Each has
 //   Options                declares its options; their names begin with the target's
 //   declaration()          its name, summary and options; needs no libtorch to link
-//   make(options, run)     the target of a run. Throws UsageError for options that cannot be.
+//   make(options, run)     creates the target of a run; throws UsageError for invalid options
 using LogTargetTypes = std::tuple<CsvTarget,         //
                                   JsonlTarget,       //
                                   MlflowTarget,      //
@@ -30,10 +30,10 @@ void for_each_log_target(const Visit& visit) {
   std::apply([&](auto... types) { (visit(types), ...); }, LogTargetTypes());
 }
 
-// Every target as it declares itself. Includes nothing of libtorch.
+// Returns the declarations of all targets. Does not depend on libtorch.
 std::vector<Declaration> declared_log_targets();
 
-// Makes the targets of these names. `values` are options of any of them. Throws UsageError.
+// Creates the targets of these names. `values` are options of any of them. Throws UsageError.
 std::vector<LogTarget> make_log_targets(const std::vector<std::string>& names, const OptionValues& values,
                                         const LoggedRun& run);
 

@@ -64,7 +64,7 @@ std::optional<std::filesystem::path> memory_checkpoint_root(const std::filesyste
 namespace fs = std::filesystem;
 namespace {
 
-// A file of a memory checkpoint, and the hosts that have it intact.
+// A file of a memory checkpoint, and the hosts that have an intact copy.
 struct HeldFile {
   FileRecord record;
   std::set<int> hosts;

@@ -26,9 +26,9 @@ bool larger_is_better(const std::string& metric);
 
 // Returns the fraction of predictions whose target is among the k largest logits.
 Metric top_k_metric(std::int64_t k);
-// Returns the precision: the fraction of predictions of a class that are right; 0 if there are none. Two
-// classes: logits [..., 2], or [...] of class 1. More: logits [..., classes], averaged over the classes that
-// occur.
+// Returns the precision: the fraction of predictions of a class that are right; 0 if there are none. For two
+// classes: logits [..., 2], or [...] of class 1. For more classes: logits [..., classes], averaged over the
+// classes that occur.
 Metric precision_metric(const MetricOptions& options = {});
 // Returns the recall: the fraction of a class's samples that are predicted as this class; likewise.
 Metric recall_metric(const MetricOptions& options = {});
@@ -36,7 +36,7 @@ Metric recall_metric(const MetricOptions& options = {});
 Metric f1_metric(const MetricOptions& options = {});
 // Returns the area under the receiver operating characteristic of two classes. It is exact (without
 // thresholds): the fraction of pairs of different classes in which class 1 has the larger logit; ties count
-// half. NaN if only one class occurs. Every rank then holds a row for every prediction.
+// half. NaN if only one class occurs. Every rank holds a row for each prediction.
 Metric auc_metric();
 // Returns the mean absolute error of output and target, tensors of one shape.
 Metric mean_absolute_error_metric();

@@ -28,8 +28,8 @@
 namespace rondo::mpi {
 namespace {
 
-// MPI as a c10d::Backend, named "mpi". Every operation is a nonblocking one of MPI, which the runtime's
-// thread progresses. mpirun ends the job when a process dies; a wait throws TimeoutError at its deadline.
+// MPI as a c10d::Backend, named "mpi". Every operation is a nonblocking one of MPI, progressed by the
+// runtime's thread. mpirun ends the job when a process dies; a wait throws TimeoutError at its deadline.
 class MpiBackend final : public RequestBackend {
  public:
   // Collective. Throws UsageError if MPI numbers this process otherwise, and TimeoutError naming a member

@@ -49,7 +49,7 @@ c10::intrusive_ptr<c10d::Backend> make_process_group(const BackendRequest& reque
     throw UsageError(str("backend nccl: ", mismatch));
   if (!torch::cuda::is_available()) throw UsageError("backend nccl: libtorch sees no GPU on this host");
   auto options = ProcessGroupNCCL::Options::create();
-  // The watch names ranks, so its deadline is earlier.
+  // DeviceWatch ends operations at an earlier deadline than the engine, because its errors name ranks.
   options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout) + kDeviceGrace;
   options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
   options->group_name = request.group_name;

@@ -7,10 +7,10 @@
 
 namespace rondo {
 
-// The target csv.
+// The log target csv.
 struct CsvTarget {
   struct Options {
-    std::string file;  // empty: epochs.csv of the run
+    std::string file;  // path of the file; empty: epochs.csv of the run
   };
   static Declaration declaration() {
     OptionsOf<Options> table;

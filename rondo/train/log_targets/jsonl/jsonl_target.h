@@ -7,10 +7,10 @@
 
 namespace rondo {
 
-// The target jsonl.
+// The log target jsonl.
 struct JsonlTarget {
   struct Options {
-    std::string file;  // empty: epochs.jsonl of the run
+    std::string file;  // path of the file; empty: epochs.jsonl of the run
   };
   static Declaration declaration() {
     OptionsOf<Options> table;

@@ -68,7 +68,7 @@ nlohmann::json MlflowLog::state() const {
   return run_id_.empty() ? nlohmann::json() : nlohmann::json(run_id_);
 }
 
-// Null comes from a rank that writes nothing. The id is checked because it becomes the name of a folder.
+// A rank that writes nothing has null. The id is checked because it becomes the name of a folder.
 void MlflowLog::restore(const nlohmann::json& state) {
   if (state.is_null()) return;
   const std::string id = json_text(state, "the run's id");

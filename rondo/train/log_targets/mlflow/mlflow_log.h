@@ -17,12 +17,12 @@ class MlflowLog final : public Callback {
  public:
   // Location and contents.
   struct Options {
-    std::filesystem::path directory = {};                // "mlruns": may hold many runs
-    std::string run_name = {};                           // as MLflow shows it
+    std::filesystem::path directory = {};                // such as "mlruns"; may contain many runs
+    std::string run_name = {};                           // name of the run in MLflow
     std::map<std::string, std::string> parameters = {};  // by name
     std::int64_t every_steps = 10;                       // steps between metrics
   };
-  // Files are made when training begins.
+  // Files are created when training begins.
   explicit MlflowLog(Options options) : options_(std::move(options)) {}
 
   std::string name() const override { return "mlflow_log"; }
@@ -36,7 +36,7 @@ class MlflowLog final : public Callback {
 
  private:
   Options options_;
-  std::string run_id_;  // id of the resumed or present run
+  std::string run_id_;  // id of the resumed or current run
   std::string unit_;
   std::int64_t total_steps_ = 0;
   std::optional<MlflowRun> run_;      // on rank 0

@@ -7,10 +7,10 @@
 
 namespace rondo {
 
-// The target mlflow.
+// The log target mlflow.
 struct MlflowTarget {
   struct Options {
-    std::string directory;  // empty: mlruns of the run
+    std::string directory;  // path of the folder; empty: mlruns of the run
   };
   static Declaration declaration() {
     OptionsOf<Options> table;

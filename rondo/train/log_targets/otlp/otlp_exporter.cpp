@@ -24,7 +24,8 @@ namespace {
 
 constexpr Duration kFirstBackoff = std::chrono::seconds(1);
 constexpr Duration kLongestBackoff = std::chrono::seconds(30);
-constexpr Duration kSpanDelay = std::chrono::seconds(5);  // until spans are sent that fill no request
+constexpr Duration kSpanDelay =
+    std::chrono::seconds(5);  // time after which spans are sent even if they do not fill a request
 constexpr Duration kLimitOfDestructor = std::chrono::seconds(1);
 
 bool is_retryable(int status) {
@@ -53,7 +54,7 @@ class Requests {
   std::int64_t dropped() const { return dropped_; }
   const std::string& items() const { return items_; }
 
-  // Takes the body of the next request; one that is still pending is dropped.
+  // Sets the body of the next request, and drops one that is still pending.
   void set_pending(std::string body, std::int64_t count) {
     drop_pending();
     body_ = std::move(body);
@@ -64,7 +65,7 @@ class Requests {
     body_.clear();
   }
   void add_dropped(std::int64_t count) { dropped_ += count; }
-  // The last attempt, before the exporter ends: at once, unless the collector has asked for a pause.
+  // Makes the last attempt before the exporter ends: at once, unless the collector has requested a pause.
   void hurry() {
     if (!was_asked_to_wait_) not_before_ = TimePoint::min();
   }
@@ -102,7 +103,7 @@ class Requests {
     was_asked_to_wait_ = false;
   }
 
-  // Doubles from one failure to the next, with a random part of a fifth, so that many runs do not meet.
+  // Doubles after each failure. A random part of one fifth keeps many runs from retrying at the same time.
   Duration next_backoff() {
     std::uniform_real_distribution<double> part(0.8, 1.2);
     const Duration pause = std::chrono::duration_cast<Duration>(backoff_ * part(random_));
@@ -117,13 +118,13 @@ class Requests {
 
   control::HttpClient client_;
   std::string url_, items_;
-  std::string body_;        // pending; empty: none
-  std::int64_t count_ = 0;  // of its data points or spans
+  std::string body_;        // pending body; empty: none
+  std::int64_t count_ = 0;  // number of its data points or spans
   std::int64_t dropped_ = 0;
   TimePoint not_before_ = TimePoint::min();
   Duration backoff_ = kFirstBackoff;
   bool was_asked_to_wait_ = false;
-  bool failing_ = false;  // and that was said
+  bool failing_ = false;  // requests fail, and a warning was logged
   std::minstd_rand random_{std::random_device()()};
 };
 
@@ -145,30 +146,30 @@ struct OtlpExporter::State {
   otlp::TrainingMetrics metrics;
   std::deque<otlp::Span> spans;
   TimePoint oldest_span;
-  std::int64_t dropped_spans = 0;  // that found the queue full
+  std::int64_t dropped_spans = 0;  // number of spans dropped because the queue was full
   bool finishes = false;
   TimePoint finish_at;    // with `finishes`
-  bool has_news = false;  // the thread is to look again before what it waits for
+  bool has_news = false;  // the thread must check its work again before the end of its wait
 
-  std::atomic<std::int64_t> dropped = 0;  // after the thread's end: all of them
+  std::atomic<std::int64_t> dropped = 0;  // total of dropped data, valid after the thread has ended
   // The thread's.
   Requests metrics_requests;
   Requests trace_requests;
   TimePoint last_metrics = Clock::now();
   std::thread thread;
 
-  // Under `mutex`: when spans are to be sent.
+  // Time at which spans are to be sent. Requires `mutex`.
   TimePoint spans_due() const {
     if (spans.empty()) return TimePoint::max();
     return finishes || spans.size() >= kSpansOfARequest ? TimePoint::min() : oldest_span + kSpanDelay;
   }
-  // Under `mutex`: when metrics are to be taken.
+  // Time at which metrics are to be collected. Requires `mutex`.
   TimePoint metrics_due() const {
     if (finishes) return metrics.changed() ? TimePoint::min() : TimePoint::max();
     return last_metrics + interval;
   }
 
-  // Data of the next requests. Callers wait for `mutex`, so requests are encoded without it.
+  // Data of the next requests. Requests are encoded without `mutex`, because callers wait for it.
   struct Due {
     std::vector<otlp::Metric> metrics;
     std::vector<otlp::Span> spans;
@@ -200,7 +201,7 @@ struct OtlpExporter::State {
     }
   }
 
-  // Under `mutex`: when there is something to do next.
+  // Returns the time of the next work. Requires `mutex`.
   TimePoint next_wake() const {
     TimePoint next = finishes ? finish_at : TimePoint::max();
     for (const Requests* requests : {&metrics_requests, &trace_requests}) {
@@ -238,7 +239,7 @@ struct OtlpExporter::State {
         sent = true;
       }
       if (sent) continue;
-      // A pause beyond the limit is not waited for.
+      // Does not wait for a pause beyond the limit.
       if (finishes && next_wake() >= finish_at) break;
       wake.wait_until(lock, next_wake(), [this] { return has_news; });
       has_news = false;
@@ -256,7 +257,7 @@ struct OtlpExporter::State {
 
 OtlpExporter::OtlpExporter(const OtlpSettings& settings, otlp::Attributes resource)
     : state_(std::make_unique<State>(settings, std::move(resource))) {
-  // Signals are for the other threads: SIGPIPE of a connection, and those that ask to stop.
+  // Blocks signals, which other threads handle: SIGPIPE of a connection, and requests to stop.
   const BlockedSignals blocked;
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
@@ -278,7 +279,7 @@ void OtlpExporter::add(otlp::Span span) {
     }
     if (state.spans.empty()) state.oldest_span = Clock::now();
     state.spans.push_back(std::move(span));
-    // The first span begins the wait for more, and a full request ends it.
+    // The first span starts the delay; a full request ends it.
     if (state.spans.size() != 1 && state.spans.size() != kSpansOfARequest) return;
     state.has_news = true;
   }

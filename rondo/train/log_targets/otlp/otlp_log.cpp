@@ -35,7 +35,7 @@ const char* end_text(FitEnd end) {
 
 std::string instance_id() { return str(std::hex, otlp::new_span_id(), otlp::new_span_id()); }
 
-// The resource attributes of this process; those of the environment take precedence.
+// Returns the resource attributes of this process; those of the environment take precedence.
 otlp::Attributes resource_of(const Trainer& trainer, const std::string& run_name, otlp::Attributes given) {
   const Context& context = trainer.strategy().context();
   otlp::Attributes resource = {{"service.name", "rondo"},
@@ -64,9 +64,9 @@ otlp::Attributes resource_of(const Trainer& trainer, const std::string& run_name
 struct OtlpLog::State {
   Options options;
   OtlpSettings settings;
-  std::optional<OtlpExporter> exporter;  // on rank 0, from the beginning of training
+  std::optional<OtlpExporter> exporter;  // on rank 0, from the start of training
   otlp::Span run;
-  std::optional<otlp::Span> epoch, step, validation, checkpoint;  // that have begun
+  std::optional<otlp::Span> epoch, step, validation, checkpoint;  // spans in progress
   std::optional<std::int64_t> first_step;
   bool failed = false;
 
@@ -81,7 +81,7 @@ struct OtlpLog::State {
                             .attributes = {{"rondo.step", steps_done}}});
   }
 
-  // Ends a span, where it has begun, and those inside it.
+  // Ends a span, if it is in progress, and the spans inside it.
   void end(std::optional<otlp::Span>& span, otlp::Attributes attributes = {}) {
     if (!span) return;
     span->end = otlp::now();
@@ -89,7 +89,7 @@ struct OtlpLog::State {
     exporter->add(*std::exchange(span, std::nullopt));
   }
 
-  // A span whose end never came: the validation was interrupted, or the checkpoint was not written.
+  // Ends a span without an end event: the validation was interrupted, or the checkpoint was not written.
   void break_off(std::optional<otlp::Span>& span, const std::string& reason) {
     if (!span) return;
     span->failed = true;
@@ -208,7 +208,7 @@ void OtlpLog::on_exception(Trainer&, const std::exception& error) noexcept {
     state.end_run("the training failed");
     state.exporter->begin_finish(kLimitAfterFailure);
   } catch (const std::exception&) {
-    // The first failure is the one to be told.
+    // Reports only the first failure.
   }
 }
 

@@ -13,31 +13,31 @@
 namespace rondo {
 
 // Sends metrics and traces of a training to an OpenTelemetry collector, from rank 0, by OTLP over HTTP in its
-// JSON encoding. Metrics are those of the rows that observer() is given, which hold figures of all ranks.
-// Spans are the run, its epochs, validations and checkpoints. Sending happens on a thread of its own, with
-// bounded memory: a collector that is slow, refuses or is gone neither slows nor ends the training.
-// The environment variables of OpenTelemetry's specification are read (docs/observability.md).
+// JSON encoding. Metrics come from the rows passed to observer(), which have values of all ranks. Spans are
+// the run, its epochs, validations and checkpoints. A separate thread sends them with bounded memory, so a
+// collector that is slow, unavailable or rejects data neither slows nor ends the training. Reads the
+// environment variables of OpenTelemetry's specification (docs/observability.md).
 class OtlpLog final : public Callback {
  public:
-  // Destination, interval and content.
+  // Destination, interval and contents.
   struct Options {
-    std::string endpoint = {};  // "http://host:4318"; empty: as the environment says, else this host's
-    // Time between metrics; zero: as the environment says, else a minute.
+    std::string endpoint = {};  // "http://host:4318"; empty: from the environment, else this host
+    // Time between metrics. Zero: from the environment, else one minute.
     std::chrono::nanoseconds interval = std::chrono::nanoseconds::zero();
-    bool step_spans = false;                                         // a span for every step
-    std::string run_name = {};                                       // the resource attribute rondo.run.name
-    std::chrono::nanoseconds flush_limit = std::chrono::seconds(5);  // longest time of the destructor
+    bool step_spans = false;    // whether every step has a span
+    std::string run_name = {};  // value of the resource attribute rondo.run.name
+    std::chrono::nanoseconds flush_limit = std::chrono::seconds(5);  // maximum duration of the destructor
   };
-  // Reads the environment. Throws UsageError for a variable or an endpoint that cannot be read.
+  // Reads the environment. Throws UsageError for an invalid variable or endpoint.
   explicit OtlpLog(Options options);
-  // Sends what is left: for at most Options::flush_limit, and a second where training ended by an exception.
+  // Sends the remaining data: for at most Options::flush_limit, or one second if an exception ended training.
   ~OtlpLog() override;
 
-  // The function for MetricsLog::Options::observers, which may outlive this object.
+  // Returns the function for MetricsLog::Options::observers, which may outlive this object.
   std::function<void(std::span<const MetricsRow>)> observer() const;
 
   std::string name() const override { return "otlp_log"; }
-  // Throws Error on rank 0 where libcurl cannot be loaded.
+  // Throws Error on rank 0 if libcurl cannot be loaded.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_epoch_begin(Trainer& trainer, std::int64_t epoch) override;
   void on_step_begin(Trainer& trainer, std::int64_t step) override;
@@ -52,7 +52,7 @@ class OtlpLog final : public Callback {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // observer() shares it
+  std::shared_ptr<State> state_;  // shared with observer()
 };
 
 }  // namespace rondo

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kDefaultEndpoint = "http://localhost:4318";
 
-// "%2C" is ",". Empty where a "%" is followed by no two hexadecimal digits.
+// Decodes "%2C" to ",". Returns an empty value if a "%" is not followed by two hexadecimal digits.
 std::optional<std::string> percent_decoded(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -33,7 +33,7 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return result;
 }
 
-// "name=value,name=value", as W3C Baggage writes it.
+// Parses "name=value,name=value", the format of W3C Baggage.
 std::vector<std::pair<std::string, std::string>> read_pairs(const std::string& text,
                                                             const std::string& variable) {
   std::vector<std::pair<std::string, std::string>> pairs;
@@ -61,7 +61,7 @@ class Reader {
  public:
   explicit Reader(const env::EnvironmentMap& environment) : environment_(environment) {}
 
-  // The value of `variable`, with its name for messages.
+  // A variable's value, with its name for messages.
   struct Found {
     std::string variable, value;
     bool is_of_signal = false;

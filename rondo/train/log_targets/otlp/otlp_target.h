@@ -7,16 +7,16 @@
 
 namespace rondo {
 
-// The target otlp: metrics and traces for an OpenTelemetry collector.
+// The log target otlp: metrics and traces for an OpenTelemetry collector.
 struct OtlpTarget {
   struct Options {
-    std::string endpoint;     // "http://host:4318"; empty: as the environment says
-    std::string interval;     // between metrics, a duration; empty: as the environment says
-    bool step_spans = false;  // a span for every step
+    std::string endpoint;     // "http://host:4318"; empty: from the environment
+    std::string interval;     // duration between metrics; empty: from the environment
+    bool step_spans = false;  // whether every step has a span
   };
   static Declaration declaration();
-  // Throws UsageError for environment variables (docs/observability.md) that cannot be read, Error where
-  // libcurl cannot be loaded.
+  // Throws UsageError for invalid environment variables (docs/observability.md), and Error if libcurl cannot
+  // be loaded.
   static LogTarget make(const Options& options, const LoggedRun& run);
 };
 

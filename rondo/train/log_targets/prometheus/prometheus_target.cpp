@@ -13,7 +13,8 @@ namespace rondo {
 namespace {
 
 struct Newest {
-  std::mutex mutex;  // protects the fields below: training's thread writes, the page's reads
+  std::mutex
+      mutex;  // protects the fields below: the training thread writes them, the page's thread reads them
   std::vector<MetricsRow> of_step;
   std::optional<MetricsRow> validation;
 };

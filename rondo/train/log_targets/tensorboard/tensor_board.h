@@ -9,15 +9,15 @@
 
 namespace rondo {
 
-// Writes events.out.tfevents.* for TensorBoard on rank 0.
+// A callback that writes events.out.tfevents.* for TensorBoard on rank 0.
 class TensorBoard final : public Callback {
  public:
   // Output directory and intervals.
   struct Options {
     std::filesystem::path directory = {};  // for events.out.tfevents.*
     std::int64_t every_steps = 10;         // steps between events
-    // Steps between histograms of every weight and gradient; 0: none. In such a step gradients are complete
-    // before the optimizer reads them, whatever the strategy would do later.
+    // Steps between histograms of every weight and gradient; 0: none. In such a step the strategy completes
+    // all gradients before the optimizer runs, and defers none.
     std::int64_t histograms_every = 0;
   };
   // The file is opened when training begins.

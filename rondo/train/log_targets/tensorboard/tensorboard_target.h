@@ -7,10 +7,10 @@
 
 namespace rondo {
 
-// The target tensorboard.
+// The log target tensorboard.
 struct TensorBoardTarget {
   struct Options {
-    std::int64_t histograms_every = 0;  // steps; 0 is never
+    std::int64_t histograms_every = 0;  // number of steps between histograms; 0: never
   };
   static Declaration declaration() {
     OptionsOf<Options> table;
