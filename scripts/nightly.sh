@@ -11,7 +11,8 @@
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
 #   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13, refused by 11 (root)
 #   reproduce  packages compiled in two folders have the same bytes
-#   torches    packages for the newest torch that PyPI serves, tested as those for .venv's; TORCHES="2.11.0 2.14.1" for others
+#   torches    packages for the newest torch that PyPI serves, tested as those for .venv's, and backend_test, nn_test and
+#              parallel_test compiled against it; TORCHES="2.11.0 2.14.1" for others
 #   recipes    conan create, which builds rondo from the checkout
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
@@ -68,9 +69,13 @@ package() {
 }
 reproduce() { scripts/reproduce.py; }
 torches() {
-  local version
+  local version test
   for version in ${TORCHES:-$("$python" -m pip index versions torch 2>/dev/null | sed -n 's/^torch (\(.*\))$/\1/p')}; do
     make package KINDS=wheel TORCH="$version"
+    # Its environment also has the tests of the layers that use most of libtorch.
+    LIBTORCH=$root/build/torch/$version CMAKE_ARGS="-DRONDO_BUILD_PYTHON=OFF -DRONDO_NCCL=OFF" scripts/configure.sh release "build/tests-torch$version"
+    scripts/build.py "build/tests-torch$version" backend_test nn_test parallel_test launched_ranks
+    for test in backend_test nn_test parallel_test; do "build/tests-torch$version/bin/$test"; done
   done
 }
 recipes() {
