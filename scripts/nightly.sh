@@ -144,6 +144,7 @@ bench() {
   run "$python" bench/scale.py
   run "$python" bench/overlap_floor.py --rounds 1 --seconds 0.5
   run "$python" bench/mesh_prediction.py --models 0 --meshes tensor=2 --steps 4
+  run "$python" bench/best_mpi.py --ranks 2 --sizes 4B,64KiB --rounds 1 --bursts 1 --json "$json/best_mpi.json"
   run "$python" bench/limits.py --quick --no-docs --json "$json/limits.json"
   run "$python" bench/log_targets.py --targets otlp,tensorboard --pairs 1 --steps 200 --json "$json/log_targets.json"
   run "$python" bench/local_sgd.py --quick --json "$json/local_sgd.json"
