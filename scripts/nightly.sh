@@ -11,8 +11,9 @@
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
 #   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13, refused by 11 (root)
 #   reproduce  packages compiled in two folders have the same bytes
-#   torches    packages for the newest torch that PyPI serves, tested as those for .venv's; TORCHES="2.11.0 2.14.1" for others;
-#              with TESTS=/path/to/pytorch/test also PyTorch's own tests over the plug-in of each
+#   torches    packages for the newest torch that PyPI serves, tested as those for .venv's, and backend_test, nn_test and
+#              parallel_test compiled against it; TORCHES="2.11.0 2.14.1" for others; with TESTS=/path/to/pytorch/test also
+#              PyTorch's own tests over the plug-in of each
 #   recipes    conan create, which builds rondo from the checkout
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use or one near it
@@ -69,10 +70,14 @@ package() {
 }
 reproduce() { scripts/reproduce.py; }
 torches() {
-  local version
+  local version test
   for version in ${TORCHES:-$("$python" -m pip index versions torch 2>/dev/null | sed -n 's/^torch (\(.*\))$/\1/p')}; do
     make package KINDS=wheel TORCH="$version"
     [ -z "${TESTS:-}" ] || make plugin-peers TESTS="$TESTS" TORCH="$version" JSON="$logs/peers-$version.json"
+    # Its environment also has the tests of the layers that use most of libtorch.
+    LIBTORCH=$root/build/torch/$version CMAKE_ARGS="-DRONDO_BUILD_PYTHON=OFF -DRONDO_NCCL=OFF" scripts/configure.sh release "build/tests-torch$version"
+    scripts/build.py "build/tests-torch$version" backend_test nn_test parallel_test launched_ranks
+    for test in backend_test nn_test parallel_test; do "build/tests-torch$version/bin/$test"; done
   done
 }
 recipes() {
@@ -141,6 +146,7 @@ bench() {
   run "$python" bench/scale.py
   run "$python" bench/overlap_floor.py --rounds 1 --seconds 0.5
   run "$python" bench/mesh_prediction.py --models 0 --meshes tensor=2 --steps 4
+  run "$python" bench/best_mpi.py --ranks 2 --sizes 4B,64KiB --rounds 1 --bursts 1 --json "$json/best_mpi.json"
   run "$python" bench/limits.py --quick --no-docs --json "$json/limits.json"
   run "$python" bench/log_targets.py --targets otlp,tensorboard --pairs 1 --steps 200 --json "$json/log_targets.json"
   run "$python" bench/local_sgd.py --quick --json "$json/local_sgd.json"

@@ -21,7 +21,7 @@ def train(rondo, tmp_path, repository):
     def run_train(*flags, run_dir="run", env=None, steps=12):
         others = [] if "--layers" in flags else ["--layers", 1]
         others += [] if "--trace-steps" in flags else ["--trace-steps", 0]
-        others += [] if "--global-batch-size" in flags else ["--global-batch-size", 16]
+        others += [] if {"--batch-size", "--global-batch-size"} & set(flags) else ["--global-batch-size", 16]
         return rondo("train", "--data", repository / "README.md", "--run-dir", tmp_path / run_dir, *SMALL, "--steps", steps, *others, *flags,
                      env={"OMP_NUM_THREADS": "1"} | (env or {}))
 
@@ -73,6 +73,35 @@ def test_meshes_train_over_nccl_as_on_the_cpu(train, tmp_path, mesh):
     trained = train(*flags, "--device", "sim", "--backend", "nccl", run_dir="device")
     assert trained.returncode == 0, trained.stderr
     assert losses(tmp_path / "device") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
+
+
+@pytest.mark.parametrize("flags", [["--strategy", "parameter_server", "--workers", 2, "--ps-mode", "sync"],
+                                   ["--strategy", "grouped", "--nproc-per-node", 2, "--ps-groups", 1],
+                                   ["--strategy", "data_parallel", "--replicas", 2]], ids=lambda flags: flags[1])
+def test_other_strategies_train_as_on_the_cpu(train, tmp_path, flags):
+    """Strategies that tests/sim/strategies_test.cpp leaves out: their ranks are workers and servers, or replicas."""
+    flags = [*flags, "--max-grad-norm", 1, "--activation-checkpointing", "all", "--batch-size", 4]
+    for device in ("cpu", "sim"):
+        train(*flags, "--device", device, run_dir=device).check_returncode()
+    assert losses(tmp_path / "sim") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
+
+
+CALLBACKS = ["--eval-every", 2, "--early-stopping-patience", 20, "--set", "restore-best=true", "--set", "lr-plateau-patience=20",
+             "--set", "terminate-on-nan=true", "--set", "gradient-norm-every=2", "--warmup-steps", 2,
+             "--lr-schedule", "cosine", "--log-to", "csv,jsonl,tensorboard", "--trace-steps", 2, "--checkpoint-every", 4]
+
+
+@pytest.mark.parametrize("device, flags", [("sim:0", ["--memory-checkpoint-every", 3, "--max-restarts", 1, "--set", "checkpoint-incremental=true",
+                                                      "--set", "check-parameters-every=3"]),
+                                           ("sim", ["--ema-decay", 0.9, "--strategy", "zero2", "--checkpoint-async"])], ids=["memory", "average"])
+def test_callbacks_and_checkpoints_as_on_cpu(train, tmp_path, device, flags):
+    flags = ["--nproc-per-node", 2, *CALLBACKS, *flags]
+    for where in ("cpu", device):
+        train(*flags, "--device", where, run_dir=where).check_returncode()
+    rows = [[json.loads(line) for line in (tmp_path / where / "metrics.jsonl").read_text().splitlines()] for where in ("cpu", device)]
+    for key in ("loss", "validation_loss", "gradient_norm"):
+        on_cpu, on_device = ([row[key] for row in run if key in row] for run in rows)
+        assert len(on_cpu) >= 6 and on_device == pytest.approx(on_cpu, rel=1e-4), key
 
 
 def test_counts_work_and_evaluates_on_both_devices(train, rondo, tmp_path):
@@ -161,8 +190,9 @@ def test_lost_rank_ends_job_over_nccl(rondo, repository, tmp_path, name):
     all_gone(ranks.values())
 
 
-def test_nccl_job_resumes_from_checkpoint(rondo, train, repository, tmp_path):
-    flags = ["--checkpoint-every", 4, "--strategy", "zero3", "--max-restarts", 1]
+@pytest.mark.parametrize("every", ["--checkpoint-every", "--memory-checkpoint-every"])
+def test_nccl_job_resumes_from_checkpoint(rondo, train, repository, tmp_path, every):
+    flags = [every, 4, "--strategy", "zero3", "--max-restarts", 1]
     train("--nproc-per-node", 2, *flags, run_dir="undisturbed", steps=60).check_returncode()
     process, ranks = start_over_nccl(rondo, tmp_path, repository, "--steps", 60, *flags)
     os.kill(ranks[1], signal.SIGKILL)

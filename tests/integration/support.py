@@ -2,10 +2,12 @@
 
 `python tests/integration/support.py` runs each cell separately and writes the table (`make support`, some minutes).
 support_test.py runs for each strategy all working features at once, and each refusal, and compares them with the table.
-With RONDO_SUPPORT_DEVICE=sim each cell runs on the simulated accelerator (tests/sim), and must agree with the table.
+With RONDO_SUPPORT_DEVICE=sim each cell runs on the simulated accelerator (tests/sim), and must agree with the table; a
+training also runs on the CPU and must have the same losses.
 With RONDO_SUPPORT_RANKS=1,2,4 each `yes` runs with each of these numbers of ranks, or of replicas per process."""
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import random
@@ -53,6 +55,9 @@ ALONE = "resume under another"  # the other strategy need not have all features 
 UNITS = "activation checkpointing"  # for models with units, which are trained separately from others
 WORKS = "yes"
 BROKEN = "broken"  # neither trained nor refused
+# Largest relative differences of a device's losses from the CPU's.
+EXACT, ROUNDED = 1e-4, 2e-2
+ASYNCHRONOUS = ("parameter_server",)  # its losses depend on the order in which gradients arrive
 
 
 def flags_of(strategy, ranks):
@@ -79,7 +84,7 @@ class Runs:
         self.program, self.folder, self.environment, self.device, self.ranks = program, folder, environment, device, ranks
         self.images, self.text = write_images(folder / "images"), folder / "text.txt"
         self.text.write_text("the quick brown fox jumps over the lazy dog. " * 200)
-        self.count = 0
+        self.count, self.losses = 0, []
 
     def train(self, strategy, features, steps, run_dir, *more):
         model = ["--model", "convnet", "--data", self.images, "--model-config", '{"batch_norm": true}']
@@ -93,7 +98,7 @@ class Runs:
                               env=self.environment)
 
     def outcome(self, strategy, features):
-        """Returns WORKS, or the sentence of the refusal."""
+        """Returns WORKS, or the sentence of the refusal. `losses` are then rank 0's, by step."""
         self.count += 1
         run_dir = self.folder / f"run-{strategy}-{self.count}"
         stations = [strategy]
@@ -114,6 +119,7 @@ class Runs:
         steps = [row["step"] for row in rows if row.get("rank", 0) == 0]
         assert steps == list(range(1, 2 * len(stations) + 1)), f"{strategy} {features}: {steps}"
         assert all(row["loss"] is not None for row in rows), rows
+        self.losses = [row["loss"] for row in rows if row.get("rank", 0) == 0]
         return WORKS
 
 
@@ -143,8 +149,19 @@ def write_table(table):
     PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
+def unlike_the_cpu(runs, strategy, feature):
+    """Repeats a training on the CPU; returns a sentence if the losses of the device differ."""
+    device, on_device = runs.device, runs.losses
+    runs.device = "cpu"
+    assert runs.outcome(strategy, [feature]) == WORKS, f"{strategy} with {feature} is refused on the CPU"
+    runs.device = device
+    bound = ROUNDED if any(word in str(FEATURES[feature]) for word in ("precision", "bfloat16")) else EXACT
+    near = all(math.isclose(one, other, rel_tol=bound) for one, other in zip(on_device, runs.losses, strict=True))
+    return "" if near else f"{BROKEN}: losses {on_device} instead of {runs.losses}"
+
+
 def cells_of(program, strategy, features, device="auto", ranks=2):
-    """Returns {feature: outcome}, each in a separate training."""
+    """Returns {feature: outcome}, each in a separate training. A device is named to compare it with the CPU."""
     environment = os.environ | {"RONDO_SIM_DEVICES": "8"}  # one for each of two replicas of four ranks
     with tempfile.TemporaryDirectory() as scratch:
         runs = Runs(program, pathlib.Path(scratch), environment, device, ranks)
@@ -152,6 +169,8 @@ def cells_of(program, strategy, features, device="auto", ranks=2):
         for feature in features:
             try:
                 said[feature] = runs.outcome(strategy, [feature])
+                if device != "auto" and said[feature] == WORKS and (strategy not in ASYNCHRONOUS or ranks == 1):
+                    said[feature] = unlike_the_cpu(runs, strategy, feature) or WORKS
             except (AssertionError, subprocess.TimeoutExpired) as failure:
                 said[feature] = f"{BROKEN}: {failure}"
         return said
