@@ -4,6 +4,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <functional>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
@@ -62,13 +64,20 @@ const at::Tensor& FlatAllReduce::factor() {
   return factor_;
 }
 
+std::vector<TransferStep> FlatAllReduce::steps(std::size_t /*block*/) {
+  std::vector<TransferStep> steps(1);
+  steps.front() = {"all_reduce", bucket().bytes(), std::bind_front(&FlatAllReduce::start, this)};
+  return steps;
+}
+
 BucketFuture FlatAllReduce::start() {
   const at::Tensor& flat = memory_.flat;
   if (hook_.run) {
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> members;
+    const bool is_last = bucket().index + 1 == bucket().count;
     for (const ModelTensor& parameter : bucket().parameters) members.push_back(parameter.tensor);
-    GradBucket view(bucket().index, bucket().is_last, flat, std::move(members), bucket().numbers);
+    GradBucket view(bucket().index, is_last, flat, std::move(members), bucket().numbers);
     return hook_.run(view);
   }
   std::vector<at::Tensor> message = {flat.is_complex() ? at::view_as_real(flat) : flat};
@@ -92,7 +101,7 @@ void FlatAllReduce::copy_in(std::size_t member) {
   }
 }
 
-void FlatAllReduce::finish(const at::Tensor& result, const std::vector<bool>& untouched) {
+void FlatAllReduce::store(const at::Tensor& result, const std::vector<bool>& untouched) {
   if (hook_.run) take_result(result);
   for (std::size_t member = 0; member < saved_.size(); ++member) {
     if (!is_untouched(member, untouched)) {
@@ -128,7 +137,7 @@ void FlatAllReduce::copy_out(std::size_t member) {
   }
 }
 
-void FlatAllReduce::abandon() noexcept {
+void FlatAllReduce::discard() noexcept {
   for (at::Tensor& gradient : saved_) gradient.reset();
 }
 

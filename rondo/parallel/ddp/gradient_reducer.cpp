@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -127,17 +126,14 @@ void GradientReducer::lay_out(std::span<const std::size_t> order) {
 void GradientReducer::send(std::size_t index) {
   weight();  // all ranks run the announcement before the first bucket
   Transfer& transfer = *transfers_[index];
-  tickets_.push_back(queue_.submit({.collective = "all_reduce",
-                                    .index = index,
-                                    .bytes = transfer.bucket().bytes(),
-                                    .start = std::bind_front(&Transfer::start, &transfer),
-                                    .describe =
-                                        [this, &bucket = transfer.bucket()] {
-                                          return str(place_of(group_), ": all-reduce ", bucket.index + 1,
-                                                     " of ", transfers_.size(), " in this backward pass (",
-                                                     bucket.name(), ", ", to_string(bucket.bytes()), ")");
-                                        },
-                                    .ready_ns = ready_ns(index)}));
+  transfer.launch(queue_, /*order=*/0,
+                  {.describe =
+                       [this, &bucket = transfer.bucket()] {
+                         return str(place_of(group_), ": all-reduce ", bucket.index + 1, " of ", bucket.count,
+                                    " in this backward pass (", bucket.name(), ", ",
+                                    to_string(bucket.bytes()), ")");
+                       },
+                   .ready_ns = ready_ns(index)});
 }
 
 void GradientReducer::set_comm_hook(CommHook hook) {
@@ -256,7 +252,6 @@ void GradientReducer::begin_pass() {
   // the old buckets.
   if (std::exchange(order_is_new_, false)) lay_out(adopted_order_);
   begin(gradients_);
-  tickets_.clear();
   for (const auto& transfer : transfers_) transfer->begin();
   in_pass_ = true;
   began_ = true;
@@ -288,8 +283,7 @@ void GradientReducer::end_pass(bool had_backward) {
     resolve_missing(had_backward, untouched);
     const auto first_sparse = untouched.begin() + static_cast<std::ptrdiff_t>(dense_.size());
     sparse_.combine(weight(), {first_sparse, untouched.end()});
-    for (std::size_t bucket = 0; bucket < transfers_.size(); ++bucket)
-      transfers_[bucket]->finish(queue_.wait(tickets_[bucket]), untouched);
+    for (const auto& transfer : transfers_) transfer->finish(untouched);
     trace_.end_ns = monotonic_ns();
     trace_.buckets = queue_.take_spans();
     for (TraceSpan& span : trace_.buckets) span.unit = layers_[static_cast<std::size_t>(*span.bucket)];

@@ -112,7 +112,6 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   std::vector<std::string> layers_;                   // of each bucket, for its span
   std::vector<Place> places_;                         // by dense parameter
   CommunicationQueue queue_;
-  std::vector<CommunicationQueue::Ticket> tickets_;  // tickets of the buckets sent in this pass
   SparseExchange sparse_;
   int no_sync_depth_ = 0;
   bool divide_by_active_ = false;

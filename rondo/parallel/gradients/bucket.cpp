@@ -94,7 +94,7 @@ std::vector<Bucket> make_buckets(const std::vector<ModelTensor>& parameters, con
     Bucket bucket;
     bucket.numbers = members;
     bucket.index = buckets.size();
-    bucket.is_last = buckets.size() + 1 == plan.size();
+    bucket.count = plan.size();
     for (const std::size_t member : members) bucket.parameters.push_back(parameters[member]);
     buckets.push_back(std::move(bucket));
   }

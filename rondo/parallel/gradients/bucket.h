@@ -40,7 +40,7 @@ struct Bucket {
   std::vector<ModelTensor> parameters;
   std::vector<std::size_t> numbers;  // indices of `parameters` in the model, in the same order
   std::size_t index = 0;             // position among the buckets of a pass, in launch order
-  bool is_last = false;              // whether this is the last bucket of a pass
+  std::size_t count = 1;             // number of buckets of a pass
 
   Bytes bytes() const;
   std::string name() const;  // for messages: "gradients 'a' to 'b'"

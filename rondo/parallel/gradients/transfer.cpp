@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "rondo/memory/scope.h"
 
@@ -16,6 +17,48 @@ constexpr Bytes kLarge = KiB(64);
 bool is_large(const ModelTensor& parameter) { return Bytes{parameter.tensor.nbytes()} >= kLarge; }
 
 }  // namespace
+
+void Transfer::launch(CommunicationQueue& queue, const BlockOrder& order, const CommunicationBlock& common) {
+  queue_ = &queue;
+  launched_ = true;
+  const std::size_t count = blocks();
+  for (std::size_t block = 0; block < count; ++block) {
+    const std::size_t index = bucket_.index * count + block;
+    const auto [slot, priority] = order.of(index, bucket_.count * count);
+    std::optional<CommunicationQueue::Ticket> last;
+    for (TransferStep& step : steps(block)) {
+      CommunicationBlock queued = common;
+      queued.collective = step.collective;
+      queued.index = index;
+      queued.bytes = step.bytes;
+      queued.priority = priority;
+      queued.after = last;
+      queued.start = std::move(step.start);
+      queued.slot = slot;
+      last = queue.submit(std::move(queued));
+    }
+    if (last) tickets_.push_back(*last);
+  }
+}
+
+bool Transfer::arrived() {
+  return std::all_of(tickets_.begin(), tickets_.end(),
+                     [&](CommunicationQueue::Ticket ticket) { return queue_->finished(ticket); });
+}
+
+void Transfer::finish(const std::vector<bool>& untouched) {
+  at::Tensor result;
+  for (const CommunicationQueue::Ticket ticket : tickets_) result = queue_->wait(ticket);
+  tickets_.clear();
+  launched_ = false;
+  store(result, untouched);
+}
+
+void Transfer::abandon() noexcept {
+  tickets_.clear();
+  launched_ = false;
+  discard();
+}
 
 InPlaceAllReduce::InPlaceAllReduce(Bucket bucket, const WeightSource& weight, Group group)
     : Transfer(std::move(bucket), weight), group_(std::move(group)) {
@@ -41,6 +84,12 @@ void InPlaceAllReduce::take_missing(std::size_t member) {
   take(member);
 }
 
+std::vector<TransferStep> InPlaceAllReduce::steps(std::size_t /*block*/) {
+  std::vector<TransferStep> steps(1);
+  steps.front() = {"all_reduce", bucket().bytes(), std::bind_front(&InPlaceAllReduce::start, this)};
+  return steps;
+}
+
 BucketFuture InPlaceAllReduce::start() {
   at::Tensor data = small_ ? small_->flat : bucket().parameters.front().tensor.grad();
   const GradientWeight& weight = this->weight();
@@ -54,7 +103,7 @@ BucketFuture InPlaceAllReduce::start() {
   return group_.backend()->allreduce(message, options);
 }
 
-void InPlaceAllReduce::finish(const at::Tensor& /*result*/, const std::vector<bool>& untouched) {
+void InPlaceAllReduce::store(const at::Tensor& /*result*/, const std::vector<bool>& untouched) {
   const at::NoGradGuard no_grad;
   const std::vector<ModelTensor>& parameters = bucket().parameters;
   for (std::size_t member = 0; small_ && member < parameters.size(); ++member)

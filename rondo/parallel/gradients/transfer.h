@@ -8,13 +8,24 @@
 #include "rondo/parallel/gradients/bucket.h"
 #include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/parallel/schedule/bucket_future.h"
+#include "rondo/parallel/schedule/communication_queue.h"
+#include "rondo/parallel/schedule/policy.h"
 
 namespace rondo {
 
-// A transfer of one bucket's gradients from `.grad` on every rank to their weighted sum, in `.grad` again.
-// The owner decides which gradients the bucket has and when it is launched. The calls of a pass are begin();
-// take() or take_missing() once for each gradient; start(); finish(), or abandon() after a failure. Members
-// are numbered within the bucket. Not thread-safe.
+// One of the consecutive operations that reduce a block of a bucket.
+struct TransferStep {
+  const char* collective = "";  // see CommunicationBlock
+  Bytes bytes;                  // see CommunicationBlock
+  // Starts the operation without waiting. The previous step must be finished.
+  std::function<BucketFuture()> start;
+};
+
+// A transfer of one bucket's gradients from `.grad` on every rank to their weighted sum, in `.grad` again:
+// the whole sum, or this rank's part of it (sharded/reduce_scatter.h). The owner decides which gradients the
+// bucket has and when it is launched. The calls of a pass are begin(); take() or take_missing() once for each
+// gradient; launch(); finish(), or abandon() after a failure. Members are numbered within the bucket. Not
+// thread-safe.
 class Transfer {
  public:
   // Provides the averaging weight of a pass. It is called when the weight is first needed, because it may
@@ -34,16 +45,31 @@ class Transfer {
   virtual void take(std::size_t member) = 0;
   // Takes a gradient that was not computed in this pass: contributes the old content of `.grad`, or zeros.
   virtual void take_missing(std::size_t member) = 0;
-  // Starts the reduction without waiting for it. All gradients must have been taken. Called in the same order
-  // on all ranks.
-  virtual BucketFuture start() = 0;
-  // Writes the result of the reduction to `.grad`, except where `untouched` requires `.grad` as it was before
-  // the pass. `untouched` is indexed by the parameters' numbers in the model; empty means none.
-  virtual void finish(const at::Tensor& result, const std::vector<bool>& untouched) = 0;
-  // Discards the state of a pass that failed.
-  virtual void abandon() noexcept {}
+  // Queues the reduction without waiting for it, in blocks placed by `order`. All gradients must have been
+  // taken. Called in the same order on all ranks. `common`: the fields of blocks that the transfer does not
+  // set: unit, description, time. `queue` must outlive the object.
+  void launch(CommunicationQueue& queue, const BlockOrder& order, const CommunicationBlock& common);
+  // Returns true between launch() and finish().
+  bool launched() const { return launched_; }
+  // Returns true if finish() would not block.
+  bool arrived();
+  // Blocks until the reduction is complete, and writes its result to `.grad`, except where `untouched`
+  // requires `.grad` as it was before the pass. `untouched` is indexed by the parameters' numbers in the
+  // model; empty means none.
+  void finish(const std::vector<bool>& untouched);
+  // Discards the state of a pass that failed, after CommunicationQueue::abandon().
+  void abandon() noexcept;
 
  protected:
+  // Returns the number of blocks, which are queued independently of each other.
+  virtual std::size_t blocks() const { return 1; }
+  // Returns the operations that reduce a block, in order.
+  virtual std::vector<TransferStep> steps(std::size_t block) = 0;
+  // Implements finish() after the reduction. `result` is the result of the last operation's future.
+  virtual void store(const at::Tensor& result, const std::vector<bool>& untouched) = 0;
+  // Implements abandon().
+  virtual void discard() noexcept {}
+
   const GradientWeight& weight() const { return weight_(); }
   bool is_untouched(std::size_t member, const std::vector<bool>& untouched) const {
     return !untouched.empty() && untouched[bucket_.numbers[member]];
@@ -52,6 +78,9 @@ class Transfer {
  private:
   const Bucket bucket_;
   const WeightSource& weight_;
+  CommunicationQueue* queue_ = nullptr;
+  std::vector<CommunicationQueue::Ticket> tickets_;  // tickets of the blocks' last steps
+  bool launched_ = false;
 };
 
 // A transfer that reduces large gradients in place, without a copy. Gradients below 64 KiB share flat
@@ -66,15 +95,17 @@ class InPlaceAllReduce final : public Transfer {
   // Also allocates the gradient if it is undefined.
   void take(std::size_t member) override;
   void take_missing(std::size_t member) override;
-  BucketFuture start() override;
-  void finish(const at::Tensor& result, const std::vector<bool>& untouched) override;
-  void abandon() noexcept override { missing_.clear(); }
 
  private:
   struct Missing {
     std::size_t member;
     at::Tensor before;  // content of `.grad` before the pass
   };
+
+  std::vector<TransferStep> steps(std::size_t block) override;
+  BucketFuture start();
+  void store(const at::Tensor& result, const std::vector<bool>& untouched) override;
+  void discard() noexcept override { missing_.clear(); }
 
   const Group group_;
   std::optional<FlatBucket> small_;  // empty for a large gradient

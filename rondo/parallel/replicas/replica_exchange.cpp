@@ -66,7 +66,7 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
       sums.push_back(transfer->start());
     }
     for (std::size_t i = 0; i < transfers_.size(); ++i)
-      transfers_[i]->finish(sums[i].wait(timeout_), untouched);
+      transfers_[i]->store(sums[i].wait(timeout_), untouched);
   } catch (...) {
     for (const auto& transfer : transfers_) transfer->abandon();
     throw;

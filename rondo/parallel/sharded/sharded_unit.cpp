@@ -90,14 +90,16 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
     part.gradient_buffers = std::make_unique<GradientBuffers>(
         flat.parameters(), environment_.policy.reduce_dtype.value_or(compute));
   }
-  const bool in_place = environment_.in_place && environment_.codec.empty() && options.device().is_cpu();
-  if (trained && in_place) {
-    part.gradients = std::make_unique<InPlaceGradients>(name_, sharding_, flat, *part.gradient_buffers, group,
-                                                        *environment_.queue);
-  } else if (trained) {
-    part.gradients = std::make_unique<FlatGradients>(
-        FlatGradients::Place{name_, sharding_, group, environment_.replica_group, environment_.codec}, flat,
-        *part.gradient_buffers, *environment_.queue, *environment_.buffers);
+  if (trained) {
+    part.gradients = std::make_unique<UnitGradients>(
+        UnitGradients::Place{
+            .unit = name_,
+            .sharding = sharding_,
+            .shard_group = group,
+            .replica_group = environment_.replica_group,
+            .codec = environment_.codec,
+            .in_place = environment_.in_place && environment_.codec.empty() && options.device().is_cpu()},
+        flat, *part.gradient_buffers, *environment_.queue, *environment_.buffers);
   }
   part.optimizes_itself = !shards_optimizer(sharding_) && !flat.has_masters();
   for (std::size_t i = 0; i < layout.parameters(); ++i) {
