@@ -87,7 +87,7 @@ constexpr FieldWords kFieldWords[] = {
      "run-dir"},
     {"resume-from-checkpoint ckpt-path restart continue load-checkpoint", "resume"},
     {"checkpoint model-path", "checkpoint"},
-    {"seq-length sequence-length context context-length block-size max-seq-len max-seq-length max-length "
+    {"seq-length sequence-length context context-length segment-size max-seq-len max-seq-length max-length "
      "n-ctx ctx-len "
      "max-position-embeddings",
      "seq-len"},
@@ -112,7 +112,7 @@ constexpr FieldWords kFieldWords[] = {
     {"dist-backend distributed-backend communication-backend ddp-backend process-group-backend engine",
      "backend"},
     {"bucket-bytes bucket-cap-mb ddp-bucket-cap-mb reduce-bucket-size", "bucket-size"},
-    {"block-bytes chunk-bytes", "block-size"},
+    {"block-bytes chunk-bytes", "segment-size"},
     {"meshes search mesh-search", "plan-search"},
     {"time-limit max-search-time", "plan-time-limit"},
     {"shard-group sharding-group", "shard-ranks"},

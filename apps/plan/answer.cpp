@@ -30,19 +30,19 @@ Json timeline_to_json(const cost::StepModel& model, const simulate::Timeline& ti
                        {"gathered", s.memory.gathered},
                        {"gradients", s.memory.gradients}}}});
   }
-  Json blocks = Json::array();
-  for (const simulate::BlockRecord& b : timeline.blocks) {
+  Json segments = Json::array();
+  for (const simulate::SegmentRecord& b : timeline.segments) {
     const cost::Job& job = model.jobs[static_cast<std::size_t>(b.job)];
-    blocks.push_back({{"collective", cost::name(cost::collective(job.kind))},
-                      {"purpose", cost::name(job.kind)},
-                      {"unit", model.profile.units[static_cast<std::size_t>(job.unit)].name},
-                      {"index", b.index},
-                      {"bytes", job.block_bytes(b.index)},
-                      {"slot", b.slot},
-                      {"begin_ms", b.begin_s * 1e3},
-                      {"end_ms", b.end_s * 1e3}});
+    segments.push_back({{"collective", cost::name(cost::collective(job.kind))},
+                        {"purpose", cost::name(job.kind)},
+                        {"unit", model.profile.units[static_cast<std::size_t>(job.unit)].name},
+                        {"index", b.index},
+                        {"bytes", job.segment_bytes(b.index)},
+                        {"slot", b.slot},
+                        {"begin_ms", b.begin_s * 1e3},
+                        {"end_ms", b.end_s * 1e3}});
   }
-  return {{"slots", std::move(slots)}, {"blocks", std::move(blocks)}};
+  return {{"slots", std::move(slots)}, {"segments", std::move(segments)}};
 }
 
 Json sweep_to_json(const std::vector<plan::SweepPoint>& sweep) {
@@ -66,7 +66,7 @@ Json planner_document(const cost::StepModel& model, const Json& plan, const plan
   simulate::Timeline timeline;
   simulate::simulate_step(model, answer.plan, answer.feasible ? memory_limit : answer.floor.bytes, &timeline);
   Json summary = plan;
-  summary.erase("blocks");
+  summary.erase("segments");
   return {{"title", str("Plan of ", model.profile.model)},
           {"planner",
            {{"summary", std::move(summary)},

@@ -14,9 +14,9 @@ nlohmann::ordered_json planner_document(const cost::StepModel& model, const nloh
                                         const plan::PlanResult& answer, std::uint64_t memory_limit,
                                         const std::vector<plan::SweepPoint>& sweep);
 
-// Returns the slots and blocks of a simulated step:
+// Returns the slots and segments of a simulated step:
 // {slots: [{name, ready_ms, begin_ms, end_ms, memory: {...}}],
-//  blocks: [{collective, unit, index, bytes, slot, begin_ms, end_ms}]}.
+//  segments: [{collective, unit, index, bytes, slot, begin_ms, end_ms}]}.
 nlohmann::ordered_json timeline_to_json(const cost::StepModel& model, const simulate::Timeline& timeline);
 
 // Returns [{memory_limit_bytes, step_ms, lower_bound_ms, gap, peak_bytes, baselines}].

@@ -60,16 +60,16 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
-  app.add_option("--blocks", inputs.options.blocks_per_collective,
-                 "maximum number of blocks per collective; default 16")
+  app.add_option("--segments", inputs.options.segments_per_collective,
+                 "maximum number of segments per collective; default 16")
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
-  app.add_option("--block-size", inputs.block_bytes, "block size, instead of --blocks")
+  app.add_option("--segment-size", inputs.segment_bytes, "segment size, instead of --segments")
       ->type_name("SIZE")
       ->group(what);
   app.add_option("--buffers", inputs.buffers,
-                 "granularity of gather and gradient memory: 'unit' (flat buffers) or 'block'")
+                 "granularity of gather and gradient memory: 'unit' (flat buffers) or 'segment'")
       ->type_name("WHAT")
       ->group(what);
 }
@@ -86,13 +86,13 @@ cost::Profile load_profile(const PlanningInputs& inputs) {
 
 cost::StepOptions step_options(const PlanningInputs& inputs) {
   cost::StepOptions options = inputs.options;
-  if (inputs.buffers == "block") {
-    options.buffers = cost::Buffers::block;
+  if (inputs.buffers == "segment") {
+    options.buffers = cost::Buffers::segment;
   } else if (inputs.buffers != "unit") {
-    throw UsageError(str("--buffers ", inputs.buffers, " is not one of unit, block"));
+    throw UsageError(str("--buffers ", inputs.buffers, " is not one of unit, segment"));
   }
-  if (!inputs.block_bytes.empty())
-    options.block_bytes = parse_bytes(inputs.block_bytes, "--block-size").count;
+  if (!inputs.segment_bytes.empty())
+    options.segment_bytes = parse_bytes(inputs.segment_bytes, "--segment-size").count;
   return options;
 }
 

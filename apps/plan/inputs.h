@@ -17,7 +17,7 @@ struct PlanningInputs {
   std::optional<std::uint64_t> random_profile;
   int random_units = 48;
   std::string buffers = "unit";
-  std::string block_bytes;
+  std::string segment_bytes;
   int micro_batches = 0;  // micro-batches of a pipeline; 0: not given
   cost::StepOptions options;
 };

@@ -310,7 +310,7 @@ int run(const Flags& f) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Find the strategy per unit and the launch slot per block that make a step fastest within a memory "
+      "Find the strategy per unit and the launch slot per segment that make a step fastest within a memory "
       "limit.",
       "rondo plan");
   Flags flags;

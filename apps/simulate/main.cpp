@@ -297,7 +297,7 @@ void add_flags(CLI::App& app, Flags& f) {
       ->type_name("X")
       ->check(rondo::positive_number())
       ->group(closed);
-  app.add_flag("--timeline", f.timeline, "include every slot and block in the JSON");
+  app.add_flag("--timeline", f.timeline, "include every slot and segment in the JSON");
   app.add_option("--json", f.json, "write the result as JSON; '-': to standard output")->type_name("FILE");
 }
 
@@ -357,7 +357,7 @@ std::string label_of(std::string key) {
 
 void print(const Json& json) {
   for (const auto& [key, value] : json.items()) {
-    if (key == "slots" || key == "blocks" || (value.is_array() && value.empty())) continue;
+    if (key == "slots" || key == "segments" || (value.is_array() && value.empty())) continue;
     if (value.is_object()) {
       print(value);
       continue;

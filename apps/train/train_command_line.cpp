@@ -140,7 +140,7 @@ void read_file(const fs::path& path, const FlagSet& set, const OptionValues& giv
 std::pair<std::string, std::string> read_setting(const FlagSet& set, const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
-    throw UsageError(str("--set ", printable(text), ": expected NAME=VALUE, as in --set block-size=1MiB"));
+    throw UsageError(str("--set ", printable(text), ": expected NAME=VALUE, as in --set segment-size=1MiB"));
   std::string name = text.substr(0, equals);
   std::replace(name.begin(), name.end(), '_', '-');
   try {

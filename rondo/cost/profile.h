@@ -57,7 +57,7 @@ struct Link {
   std::array<CostCurve, kCollectives.size()> curves;  // by Collective
   double alpha_s = 0;                                 // latency of one collective
   double beta_s_per_byte = 0;
-  std::uint64_t saturating_bytes = 1;  // block size that reaches 90 % of the bandwidth
+  std::uint64_t saturating_bytes = 1;  // segment size that reaches 90 % of the bandwidth
   // True if the ranks of one host share one copy of the parameters in memory. Each rank writes its shard in
   // place, so parameters are never gathered.
   bool parameters_in_place = false;

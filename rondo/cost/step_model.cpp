@@ -28,7 +28,7 @@ void check(const StepOptions& o) {
   positive(o.ranks, "--ranks");
   positive(o.micro_batches, "--gradient-accumulation-steps");
   positive(o.prefetch_window, "--prefetch-window");
-  positive(o.blocks_per_collective, "--blocks");
+  positive(o.segments_per_collective, "--segments");
   if (o.shard_group < 0 || o.shard_group > o.ranks || (o.shard_group > 0 && o.ranks % o.shard_group != 0))
     throw UsageError(str("--shard-ranks ", o.shard_group, " does not divide --ranks ", o.ranks));
 }
@@ -68,7 +68,7 @@ class JobMaker {
     for (std::size_t j = first_.at(unit_index(unit)); j < model_.jobs.size(); ++j) {
       const Job& job = model_.jobs[j];
       if (job.unit != unit) break;  // a unit's jobs are contiguous
-      if (job.blocks > 0 && brings(strategy, job)) numbers.push_back(static_cast<int>(j));
+      if (job.segments > 0 && brings(strategy, job)) numbers.push_back(static_cast<int>(j));
     }
     return numbers;
   }
@@ -101,19 +101,19 @@ class JobMaker {
     if (job.bytes > 0 && o.ranks > 1) {
       const std::uint64_t least = std::max<std::uint64_t>(profile_.link.saturating_bytes, 1);
       const std::uint64_t pieces =
-          o.block_bytes > 0 ? (job.bytes + o.block_bytes - 1) / o.block_bytes
-                            : std::min<std::uint64_t>(job.bytes / least,
-                                                      static_cast<std::uint64_t>(o.blocks_per_collective));
-      job.blocks = static_cast<int>(std::clamp<std::uint64_t>(pieces, 1, 4096));
-      job.block_s = block_seconds(job, group);
+          o.segment_bytes > 0 ? (job.bytes + o.segment_bytes - 1) / o.segment_bytes
+                              : std::min<std::uint64_t>(
+                                    job.bytes / least, static_cast<std::uint64_t>(o.segments_per_collective));
+      job.segments = static_cast<int>(std::clamp<std::uint64_t>(pieces, 1, 4096));
+      job.segment_s = segment_seconds(job, group);
     }
-    if (job.block_s <= 0) job.blocks = 0;
+    if (job.segment_s <= 0) job.segments = 0;
     model_.jobs.push_back(job);
   }
 
-  double block_seconds(const Job& job, int group) {
+  double segment_seconds(const Job& job, int group) {
     const Link& link = profile_.link;
-    const std::uint64_t bytes = job.block_bytes(0);
+    const std::uint64_t bytes = job.segment_bytes(0);
     const Collective what = collective(job.kind);
     if (!link.curve(what).in_range(bytes) && noted_.insert({what, bytes}).second && noted_.size() <= 8) {
       const auto& points = link.curve(what).points();
@@ -195,7 +195,7 @@ std::string_view name(JobKind kind) {
 }
 
 std::uint64_t Job::bytes_between(int from, int to) const {
-  const auto n = static_cast<std::uint64_t>(std::max(blocks, 1));
+  const auto n = static_cast<std::uint64_t>(std::max(segments, 1));
   const auto before = [&](int index) {
     const auto i = static_cast<std::uint64_t>(index);
     return bytes / n * i + std::min(i, bytes % n);

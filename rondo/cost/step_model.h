@@ -40,8 +40,9 @@ struct Slots {
 
 // Lifetime of the buffers of gathers and gradients in flight.
 enum class Buffers {
-  unit,   // one flat buffer for the whole unit, from the first block's launch to the last block's completion
-  block,  // one buffer for each block
+  unit,     // one flat buffer for the whole unit, from the first segment's launch to the last segment's
+            // completion
+  segment,  // one buffer for each segment
 };
 
 // Options of a planned or simulated step.
@@ -51,9 +52,9 @@ struct StepOptions {
   int micro_batches = 1;  // forward and backward passes of one step
   // Largest number of slots before its use in which a parameter may be gathered.
   int prefetch_window = 4;
-  // Largest number of blocks of one collective. No block is smaller than saturates the link.
-  int blocks_per_collective = 16;
-  std::uint64_t block_bytes = 0;  // block size instead of the above, if not 0
+  // Largest number of segments of one collective. No segment is smaller than saturates the link.
+  int segments_per_collective = 16;
+  std::uint64_t segment_bytes = 0;  // segment size instead of the above, if not 0
   Buffers buffers = Buffers::unit;
 };
 
@@ -70,25 +71,25 @@ Collective collective(JobKind kind);
 // Returns "all_reduce", "reduce_scatter", "gather_updated", "gather_forward" or "gather_backward".
 std::string_view name(JobKind kind);
 
-// One collective of a unit in a step, cut into blocks of equal size (the first few a byte longer).
+// One collective of a unit in a step, cut into segments of equal size (the first few a byte longer).
 struct Job {
   JobKind kind = JobKind::all_reduce;
   int unit = 0;
   int micro_batch = 0;
-  int first = 0;  // first slot at whose start its blocks may be launched; `last` is the last one
+  int first = 0;  // first slot at whose start its segments may be launched; `last` is the last one
   int last = 0;
   int due = 0;  // slot that must not compute before completion
-  int blocks = 0;
+  int segments = 0;
   std::uint64_t bytes = 0;
-  double block_s = 0;  // time of one block on the link
-  double seconds() const { return blocks * block_s; }
-  std::uint64_t block_bytes(int index) const {
-    const auto n = static_cast<std::uint64_t>(blocks);
+  double segment_s = 0;  // time of one segment on the link
+  double seconds() const { return segments * segment_s; }
+  std::uint64_t segment_bytes(int index) const {
+    const auto n = static_cast<std::uint64_t>(segments);
     return bytes / n + (static_cast<std::uint64_t>(index) < bytes % n ? 1 : 0);
   }
-  // Returns the bytes of the blocks [from, to).
+  // Returns the bytes of the segments [from, to).
   std::uint64_t bytes_between(int from, int to) const;
-  // Returns true if a block launched in `slot` is sent when the slot begins, false if when it ends. During
+  // Returns true if a segment launched in `slot` is sent when the slot begins, false if when it ends. During
   // the update only the parameters that it changes can be sent.
   bool overlaps(int slot) const { return slot != Slots::update() || kind == JobKind::gather_updated; }
   bool is_gather_buffer() const {

@@ -53,20 +53,20 @@ class ScheduleReader {
     schedule.batch_size = plan_.whole("batch_size");
     schedule.profile_hash = plan_.text("profile_hash");
     schedule.memory_limit_bytes = plan_.whole("memory_limit_bytes");
-    for (const Json& block : plan_.list("blocks"))
-      schedule.blocks.push_back(parse_block(block, where("blocks", schedule.blocks.size())));
-    const auto later = [](const PlannedBlock& a, const PlannedBlock& b) { return a.slot > b.slot; };
-    const auto wrong = std::adjacent_find(schedule.blocks.begin(), schedule.blocks.end(), later);
-    if (wrong != schedule.blocks.end()) {
-      throw DataError(str(where("blocks", static_cast<std::size_t>(wrong - schedule.blocks.begin()) + 1),
-                          ".slot: blocks are not in the order of their slots"));
+    for (const Json& segment : plan_.list("segments"))
+      schedule.segments.push_back(parse_segment(segment, where("segments", schedule.segments.size())));
+    const auto later = [](const PlannedSegment& a, const PlannedSegment& b) { return a.slot > b.slot; };
+    const auto wrong = std::adjacent_find(schedule.segments.begin(), schedule.segments.end(), later);
+    if (wrong != schedule.segments.end()) {
+      throw DataError(str(where("segments", static_cast<std::size_t>(wrong - schedule.segments.begin()) + 1),
+                          ".slot: segments are not in the order of their slots"));
     }
     for (const Json& wait : plan_.list("waits")) {
       const std::string at = where("waits", schedule.waits.size());
-      const JsonReader reader(wait, at, {"slot", "block"});
-      schedule.waits.push_back({slot(reader), static_cast<std::size_t>(reader.whole("block"))});
-      if (schedule.waits.back().block >= schedule.blocks.size())
-        throw DataError(str(reader.path("block"), ": there are ", schedule.blocks.size(), " blocks"));
+      const JsonReader reader(wait, at, {"slot", "segment"});
+      schedule.waits.push_back({slot(reader), static_cast<std::size_t>(reader.whole("segment"))});
+      if (schedule.waits.back().segment >= schedule.segments.size())
+        throw DataError(str(reader.path("segment"), ": there are ", schedule.segments.size(), " segments"));
     }
     return schedule;
   }
@@ -87,7 +87,7 @@ class ScheduleReader {
       throw DataError(str(reader.path("slot"), ": ", value, " lies outside of the step's ", slots_.count()));
     return static_cast<int>(value);
   }
-  PlannedBlock parse_block(const Json& json, const std::string& at) const {
+  PlannedSegment parse_segment(const Json& json, const std::string& at) const {
     const JsonReader reader(json, at,
                             {"collective", "unit", "index", "bytes", "slot", "purpose", "micro_batch"});
     const auto unit = numbers_.find(reader.text("unit"));
@@ -142,9 +142,9 @@ std::string hash_of(const StepPlan& plan) {
   for (const PlannedUnit& unit : plan.units) text += str("\n", unit.name, " ", describe(unit.choice));
   if (plan.schedule) {
     text += str("\n", plan.schedule->micro_batches, " ", plan.schedule->profile_hash);
-    for (const PlannedBlock& b : plan.schedule->blocks)
+    for (const PlannedSegment& b : plan.schedule->segments)
       text += str("\n", name(b.purpose), " ", b.unit, " ", b.micro_batch, " ", b.slot, " ", b.bytes);
-    for (const PlannedWait& wait : plan.schedule->waits) text += str("\n", wait.slot, " ", wait.block);
+    for (const PlannedWait& wait : plan.schedule->waits) text += str("\n", wait.slot, " ", wait.segment);
   }
   if (!plan.mesh.empty()) text += str("\n", plan.mesh);
   if (plan.pipeline) {
@@ -168,7 +168,7 @@ StepPlan parse_step_plan(const Json& json, const std::string& what) {
     throw DataError(str(
         what, " is a profile, which `rondo profile` wrote; a plan is expected, which `rondo plan` writes"));
   }
-  const bool is_full = json.is_object() && json.contains("blocks");
+  const bool is_full = json.is_object() && json.contains("segments");
   // Fields for people and reports only are accepted and not parsed.
   const JsonReader reader(json, what,
                           {"feasible",
@@ -195,7 +195,7 @@ StepPlan parse_step_plan(const Json& json, const std::string& what) {
                            "binding",
                            "one_more_gib_saves_ms",
                            "units",
-                           "blocks",
+                           "segments",
                            "waits",
                            "baselines",
                            "notes",

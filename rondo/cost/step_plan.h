@@ -18,30 +18,30 @@ struct PlannedUnit {
   std::optional<std::uint64_t> parameter_bytes;  // size that the plan was made for
 };
 
-// A block of a collective, and the slot (step_model.h) at whose start it joins the link's queue.
-struct PlannedBlock {
+// A segment of a collective, and the slot (step_model.h) at whose start it joins the link's queue.
+struct PlannedSegment {
   JobKind purpose = JobKind::all_reduce;
   std::size_t unit = 0;  // number in StepPlan::units
   int micro_batch = 0;
   int slot = 0;
   std::uint64_t bytes = 0;
-  bool operator==(const PlannedBlock&) const = default;
+  bool operator==(const PlannedSegment&) const = default;
 };
 
-// A slot that must wait for a block's completion, because it needs the memory of that block's gradients.
+// A slot that must wait for a segment's completion, because it needs the memory of that segment's gradients.
 struct PlannedWait {
   int slot = 0;
-  std::size_t block = 0;  // number in StepPlan::blocks
+  std::size_t segment = 0;  // number in StepPlan::segments
 };
 
-// Launch order of all blocks, and the conditions that the plan was made for.
+// Launch order of all segments, and the conditions that the plan was made for.
 struct PlannedSchedule {
   int shard_group = 0;
   int micro_batches = 1;
   std::uint64_t batch_size = 1;
   std::string profile_hash;
   std::uint64_t memory_limit_bytes = 0;
-  std::vector<PlannedBlock> blocks;  // in the order of the link's queue
+  std::vector<PlannedSegment> segments;  // in the order of the link's queue
   std::vector<PlannedWait> waits;
 };
 

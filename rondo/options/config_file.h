@@ -13,7 +13,7 @@ namespace rondo {
 
 // An option that a configuration file sets.
 struct FileOption {
-  std::string name;      // Option::name: "block-size", from `block_size` or from `size` in [block]
+  std::string name;      // Option::name: "segment-size", from `segment_size` or from `size` in [segment]
   std::string key;       // the key as written in the file, for messages: "block.size"
   nlohmann::json value;  // text, number, boolean, null, a list of these, or an object
   int line = 0;          // line number, from 1

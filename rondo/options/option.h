@@ -60,7 +60,7 @@ struct Option {
   // Returns the struct's value as text that set() accepts; nullopt for an optional without a value.
   std::function<std::optional<std::string>(const void* options)> text = {};
 
-  // Returns the name for messages: "--lr", or "block-size" for an option without a flag.
+  // Returns the name for messages: "--lr", or "segment-size" for an option without a flag.
   std::string shown_name() const { return has_flag ? "--" + name : name; }
   // Checks `value` against `allowed` and calls set(). Throws UsageError naming shown_name(), the value and
   // the allowed values.

@@ -236,7 +236,7 @@ simulate::Candidate draw(const cost::StepModel& model, RandomStream& random, dou
       const int last = job.due == model.slots.end() && thrift > 0
                            ? std::min(job.last, job.first + 1)  // reduce early if memory is short
                            : job.last;
-      for (int block = 0; block < job.blocks; ++block) {
+      for (int segment = 0; segment < job.segments; ++segment) {
         const int first = thrift > 0 && job.is_gather_buffer() ? last : job.first;
         const auto slot =
             static_cast<std::size_t>(first) + random.below(static_cast<std::uint64_t>(last - first + 1));

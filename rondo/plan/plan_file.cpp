@@ -32,26 +32,26 @@ Json units_to_json(const StepPlan& plan, const Explanation& explanation,
   return units;
 }
 
-Json blocks_to_json(const StepPlan& plan) {
-  Json blocks = Json::array();
-  // Blocks launched so far, by collective.
+Json segments_to_json(const StepPlan& plan) {
+  Json segments = Json::array();
+  // Segments launched so far, by collective.
   std::map<std::tuple<cost::JobKind, std::size_t, int>, int> launched;
-  for (const cost::PlannedBlock& block : plan.schedule->blocks) {
-    blocks.push_back({{"collective", cost::name(cost::collective(block.purpose))},
-                      {"unit", plan.units[block.unit].name},
-                      {"index", launched[{block.purpose, block.unit, block.micro_batch}]++},
-                      {"bytes", block.bytes},
-                      {"slot", block.slot},
-                      {"purpose", cost::name(block.purpose)},
-                      {"micro_batch", block.micro_batch}});
+  for (const cost::PlannedSegment& segment : plan.schedule->segments) {
+    segments.push_back({{"collective", cost::name(cost::collective(segment.purpose))},
+                        {"unit", plan.units[segment.unit].name},
+                        {"index", launched[{segment.purpose, segment.unit, segment.micro_batch}]++},
+                        {"bytes", segment.bytes},
+                        {"slot", segment.slot},
+                        {"purpose", cost::name(segment.purpose)},
+                        {"micro_batch", segment.micro_batch}});
   }
-  return blocks;
+  return segments;
 }
 
 Json waits_to_json(const StepPlan& plan) {
   Json waits = Json::array();
   for (const cost::PlannedWait& wait : plan.schedule->waits)
-    waits.push_back({{"slot", wait.slot}, {"block", wait.block}});
+    waits.push_back({{"slot", wait.slot}, {"segment", wait.segment}});
   return waits;
 }
 
@@ -94,9 +94,9 @@ StepPlan step_plan(const cost::StepModel& model, const PlanResult& answer, std::
   for (int slot = 0; slot < model.slots.count(); ++slot) {
     for (const simulate::Launch& launch : answer.plan.launches[index(slot)]) {
       const cost::Job& job = model.jobs[index(launch.job)];
-      for (int i = 0; i < launch.blocks; ++i) {
-        schedule.blocks.push_back({job.kind, index(job.unit), job.micro_batch, slot,
-                                   job.block_bytes(launched[index(launch.job)]++)});
+      for (int i = 0; i < launch.segments; ++i) {
+        schedule.segments.push_back({job.kind, index(job.unit), job.micro_batch, slot,
+                                     job.segment_bytes(launched[index(launch.job)]++)});
       }
     }
   }
@@ -134,7 +134,7 @@ Json plan_to_json(const cost::StepModel& model, const PlanResult& answer, const 
             {"binding", explanation.binding},
             {"one_more_gib_saves_ms", explanation.one_more_gib_saves_s * 1e3}};
   json["units"] = units_to_json(plan, explanation, simulate::forecast_units(model, timeline));
-  json["blocks"] = blocks_to_json(plan);
+  json["segments"] = segments_to_json(plan);
   json["waits"] = waits_to_json(plan);
   json["baselines"] = baselines_to_json(answer);
   json["notes"] = model.notes;
@@ -146,7 +146,7 @@ simulate::Candidate plan_from_json(const cost::StepModel& model, const Json& jso
   const StepPlan file = parse_step_plan(json, what);
   if (!file.schedule)
     throw UsageError(str(what,
-                         ": lacks the schedule of blocks (short form), which only training accepts; `rondo "
+                         ": lacks the schedule of segments (short form), which only training accepts; `rondo "
                          "plan --plan-out` writes the full form"));
   if (file.schedule->profile_hash != cost::profile_hash(model.profile)) {
     throw UsageError(str(what, ": was made for another profile (", file.model, ", hash ",
@@ -173,19 +173,20 @@ simulate::Candidate plan_from_json(const cost::StepModel& model, const Json& jso
     if (numbers[i] < 0)
       throw DataError(str(what, ".units: '", file.units[i].name, "' is no unit of ", model.profile.model));
   }
-  for (std::size_t i = 0; i < file.schedule->blocks.size(); ++i) {
-    const cost::PlannedBlock& block = file.schedule->blocks[i];
-    const std::string where = str(what, ".blocks[", i, "]");
-    if (block.slot >= model.slots.count()) throw DataError(str(where, ": a slot outside of the step"));
+  for (std::size_t i = 0; i < file.schedule->segments.size(); ++i) {
+    const cost::PlannedSegment& segment = file.schedule->segments[i];
+    const std::string where = str(what, ".segments[", i, "]");
+    if (segment.slot >= model.slots.count()) throw DataError(str(where, ": a slot outside of the step"));
     const auto job = std::find_if(model.jobs.begin(), model.jobs.end(), [&](const cost::Job& j) {
-      return j.unit == numbers[block.unit] && j.micro_batch == block.micro_batch && j.kind == block.purpose;
+      return j.unit == numbers[segment.unit] && j.micro_batch == segment.micro_batch &&
+             j.kind == segment.purpose;
     });
     if (job == model.jobs.end())
-      throw DataError(str(where, ": no such collective: ", cost::name(block.purpose)));
-    auto& launches = plan.launches[index(block.slot)];
+      throw DataError(str(where, ": no such collective: ", cost::name(segment.purpose)));
+    auto& launches = plan.launches[index(segment.slot)];
     const int number = static_cast<int>(job - model.jobs.begin());
     if (!launches.empty() && launches.back().job == number) {
-      ++launches.back().blocks;
+      ++launches.back().segments;
     } else {
       launches.push_back({number, 1});
     }

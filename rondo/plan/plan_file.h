@@ -24,7 +24,7 @@ using cost::PlannedUnit;
 using cost::StepPlan;
 
 // Returns the plan in `json` for the simulator. Throws as parse_step_plan() does. Throws UsageError for a
-// short form, or a plan for another profile, number of ranks or block size than `model`.
+// short form, or a plan for another profile, number of ranks or segment size than `model`.
 simulate::Candidate plan_from_json(const cost::StepModel& model, const nlohmann::ordered_json& json,
                                    const std::string& what);
 

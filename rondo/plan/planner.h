@@ -36,7 +36,7 @@ Baseline additive_dp(const cost::StepModel& model, std::uint64_t memory_limit);
 Baseline earliest_deadline_first(const cost::StepModel& model, const simulate::Candidate& choices_of,
                                  std::uint64_t memory_limit);
 
-// Returns a random legal plan: a choice for each unit, a slot for each block. A plan that does not fit is
+// Returns a random legal plan: a choice for each unit, a slot for each segment. A plan that does not fit is
 // drawn again, up to a few times, with more units sharded and checkpointed.
 simulate::Candidate random_plan(const cost::StepModel& model, std::uint64_t seed, std::uint64_t number,
                                 std::uint64_t memory_limit);

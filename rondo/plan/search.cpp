@@ -18,17 +18,17 @@ bool is_over(const Wait& wait) {
   return wait.deadline.passed() || (wait.cancel != nullptr && wait.cancel->cancelled());
 }
 
-// Moves `blocks` blocks of the launch at `place` of `slot` to the end or front of another slot.
-void move_blocks(Candidate& plan, int slot, std::size_t place, int blocks, int to, bool front) {
+// Moves `segments` segments of the launch at `place` of `slot` to the end or front of another slot.
+void move_segments(Candidate& plan, int slot, std::size_t place, int segments, int to, bool front) {
   auto& source = plan.launches[index(slot)];
   const int job = source[place].job;
-  source[place].blocks -= blocks;
-  if (source[place].blocks == 0) source.erase(source.begin() + static_cast<std::ptrdiff_t>(place));
+  source[place].segments -= segments;
+  if (source[place].segments == 0) source.erase(source.begin() + static_cast<std::ptrdiff_t>(place));
   auto& target = plan.launches[index(to)];
   if (!target.empty() && (front ? target.front() : target.back()).job == job) {
-    (front ? target.front() : target.back()).blocks += blocks;
+    (front ? target.front() : target.back()).segments += segments;
   } else {
-    target.insert(front ? target.begin() : target.end(), {job, blocks});
+    target.insert(front ? target.begin() : target.end(), {job, segments});
   }
 }
 
@@ -49,9 +49,9 @@ bool change(const cost::StepModel& model, Candidate& plan, RandomStream& random)
     launches.insert(launches.begin() + static_cast<std::ptrdiff_t>(other), launch);
     return true;
   }
-  if (kind == 1 && launch.blocks > 1) {  // split: move part of it after another one
-    const int part = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(launch.blocks - 1)));
-    launches[place].blocks -= part;
+  if (kind == 1 && launch.segments > 1) {  // split: move part of it after another one
+    const int part = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(launch.segments - 1)));
+    launches[place].segments -= part;
     const std::size_t other = random.below(launches.size() + 1);
     launches.insert(launches.begin() + static_cast<std::ptrdiff_t>(other), {launch.job, part});
     return true;
@@ -59,10 +59,10 @@ bool change(const cost::StepModel& model, Candidate& plan, RandomStream& random)
   const int distance = random.below(4) == 0 ? 2 : 1;
   const int to = slot + (random.below(2) == 0 ? -distance : distance);
   if (to < job.first || to > job.last) return false;
-  const int blocks = random.below(2) == 0
-                         ? launch.blocks
-                         : 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(launch.blocks)));
-  move_blocks(plan, slot, place, blocks, to, random.below(2) == 0);
+  const int segments = random.below(2) == 0
+                           ? launch.segments
+                           : 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(launch.segments)));
+  move_segments(plan, slot, place, segments, to, random.below(2) == 0);
   return true;
 }
 
@@ -191,7 +191,7 @@ class Search {
   Exhaustive run() {
     choose(0, 0, 0);
     const bool are_whole =
-        std::all_of(model_.jobs.begin(), model_.jobs.end(), [](const Job& j) { return j.blocks <= 1; });
+        std::all_of(model_.jobs.begin(), model_.jobs.end(), [](const Job& j) { return j.segments <= 1; });
     return {best_, !is_stopped_ && are_whole && best_.result.fits};
   }
 
@@ -278,7 +278,7 @@ class Search {
                                         [&](const simulate::Launch& l) { return l.job == j; });
       if (is_taken) continue;
       if (candidate.last == slot) is_complete = false;
-      launches.push_back({j, candidate.blocks});
+      launches.push_back({j, candidate.segments});
       order(s, slot);
       launches.pop_back();
     }

@@ -19,7 +19,7 @@ Scheduled search_choices(const cost::StepModel& model, Scheduled start, std::uin
 Scheduled with_less_memory(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
                            const Wait& wait);
 
-// Moves blocks one slot earlier or later, or before other blocks in a slot's queue.
+// Moves segments one slot earlier or later, or before other segments in a slot's queue.
 Scheduled search_schedules(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
                            double target_s, std::uint64_t seed, const Wait& wait);
 
@@ -28,13 +28,14 @@ bool is_small(const cost::StepModel& model);
 
 struct Exhaustive {
   Scheduled best;
-  // True if every plan was enumerated and every collective is one block. Then no plan is faster than `best`.
+  // True if every plan was enumerated and every collective is one segment. Then no plan is faster than
+  // `best`.
   bool is_proven = false;
 };
 
 // Runs branch and bound over all choices of all units, all slots of all collectives and all orders within a
-// slot. Blocks of a collective stay together. `start` is the initial incumbent; the search stops when `wait`
-// ends.
+// slot. Segments of a collective stay together. `start` is the initial incumbent; the search stops when
+// `wait` ends.
 Exhaustive exhaustive_search(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
                              const Wait& wait);
 

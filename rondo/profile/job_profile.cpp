@@ -60,7 +60,7 @@ class RepeatedBatch final : public Dataset {
   DatasetInfo info_;
 };
 
-// Records the time of each step outside its units and outside waits for blocks.
+// Records the time of each step outside its units and outside waits for segments.
 class OutsideUnits final : public Callback {
  public:
   std::string name() const override { return "outside_units"; }
@@ -98,7 +98,7 @@ class OutsideUnits final : public Callback {
 };
 
 // Trains `model` for some steps as zero2 on all ranks, as a run would, on a repeated batch. Returns the
-// seconds of a step outside units and outside waits for blocks: compute outside of all units, this rank's
+// seconds of a step outside units and outside waits for segments: compute outside of all units, this rank's
 // part of the update, and overhead that no unit's profile has (copies into buckets, hooks of units, the
 // reduction of the loss). Takes the median step of the rank that waits least for others. Collective; returns
 // the same on all ranks. Changes the model's weights.

@@ -50,7 +50,7 @@ double measure(const Group& group, c10::Device device, int runs, const std::func
   return over_ranks(median(take_turns(group, device, runs, {action}).front()), group, ReduceOp::MAX);
 }
 
-// The transport of this job's communication blocks.
+// The transport of this job's communication segments.
 class Road {
  public:
   Road(const Context& context, const LinkProfileOptions& options)
@@ -74,12 +74,12 @@ class Road {
     return memory.fill_(1);
   }
 
-  // Submits consecutive blocks of one collective; an all-reduce is a reduce-scatter and an all-gather.
+  // Submits consecutive segments of one collective; an all-reduce is a reduce-scatter and an all-gather.
   std::vector<CommunicationQueue::Ticket> send(Collective collective, const at::Tensor& whole,
-                                               const at::Tensor& part, int blocks) {
+                                               const at::Tensor& part, int segments) {
     const std::vector<at::Tensor> parts = whole.chunk(group_.size());
     std::vector<CommunicationQueue::Ticket> tickets;
-    for (int i = 0; i < blocks; ++i) {
+    for (int i = 0; i < segments; ++i) {
       std::optional<std::uint64_t> before;
       if (collective != Collective::all_gather) {
         before = submit({}, whole,
@@ -145,8 +145,8 @@ cost::CostCurve message_curve(const Group& group, const LinkProfileOptions& opti
 
 cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective collective) {
   const Group& group = road.group();
-  // Blocks in flight at the block size that training uses most, and some more.
-  constexpr int kBlocks = 6;
+  // Segments in flight at the segment size that training uses most, and some more.
+  constexpr int kSegments = 6;
   const TimePoint begin = Clock::now();
   std::vector<CostPoint> points;
   double least = 0;  // keeps the curve monotone
@@ -154,10 +154,10 @@ cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective 
     const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
     const at::Tensor whole = road.memory(part_size * group.size());
     const at::Tensor part = road.memory(part_size);
-    const int blocks = road.in_background() ? kBlocks : 1;
+    const int segments = road.in_background() ? kSegments : 1;
     const double all = measure(group, options.device, options.runs,
-                               [&] { road.wait(road.send(collective, whole, part, blocks)); });
-    least = std::max(least, all / blocks);
+                               [&] { road.wait(road.send(collective, whole, part, segments)); });
+    least = std::max(least, all / segments);
     points.push_back({whole.nbytes(), least});
     // The next size takes four times as long.
     const double next = 4 * all * (options.runs + 1);
@@ -178,10 +178,10 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
   const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
   const at::Tensor whole = road.memory(part_size * group.size());
   const at::Tensor part = road.memory(part_size);
-  const double block =
+  const double segment =
       link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
-  const int blocks = std::clamp(static_cast<int>(0.7 * estimate / block), 1, 1000);
-  const auto communicate = [&] { return road.send(Collective::all_reduce, whole, part, blocks); };
+  const int segments = std::clamp(static_cast<int>(0.7 * estimate / segment), 1, 1000);
+  const auto communicate = [&] { return road.send(Collective::all_reduce, whole, part, segments); };
   // Compares the three actions of the same run, because the machine's speed drifts by more than the effect.
   const auto times = take_turns(group, options.device, options.contention_runs,
                                 {pass, [&] { road.wait(communicate()); },

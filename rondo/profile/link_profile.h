@@ -35,8 +35,8 @@ bool travels_in_background(const Context& context);
 // Measures the cost of sharded training's collectives among the ranks of `context`. Collective; returns the
 // same result on all ranks. Throws UsageError for a world of one rank.
 //
-// On an engine that progresses in the background, a size's time is that of one block among several
-// consecutive blocks of a CommunicationQueue, as in training. If the ranks of one host work in each other's
+// On an engine that progresses in the background, a size's time is that of one segment among several
+// consecutive segments of a CommunicationQueue, as in training. If the ranks of one host work in each other's
 // memory, it is the time of a single collective in registered memory, and the link has parameters_in_place
 // set. On an accelerator, times include the device's work. Curves are made monotone; sizes are those of whole
 // buffers. `pass` is a training pass without communication; its slowdown by concurrent communication is the

@@ -39,7 +39,7 @@ class Cluster {
       costs_.push_back(&model.cost_of(unit, plan.choices[index(unit)]));
   }
 
-  // `alone` gives the blocks whose memory must be freed before a slot begins.
+  // `alone` gives the segments whose memory must be freed before a slot begins.
   ClusterResult run(const Timeline& alone) {
     for (int slot = 0; slot < slots_.count(); ++slot) step(slot, alone.slots[index(slot)].waited_for);
     ClusterResult result;
@@ -92,7 +92,7 @@ class Cluster {
 
   double due_time(int slot, int waits_for) const {
     if (slot == slots_.end()) return link_free_s_;
-    double due = waits_for < 0 ? 0 : block_done_s_[index(waits_for)];
+    double due = waits_for < 0 ? 0 : segment_done_s_[index(waits_for)];
     if (!slots_.is_compute(slot)) return due;
     for (const int j : costs_[index(slots_.unit(slot))]->jobs) {
       if (model_.jobs[index(j)].due == slot) due = std::max(due, done_s_[index(j)]);
@@ -103,8 +103,8 @@ class Cluster {
   void carry(const Launch& launch, double launched_s) {
     const Job& job = model_.jobs[index(launch.job)];
     const double begin = std::max(link_free_s_, launched_s);
-    for (int i = 1; i <= launch.blocks; ++i) block_done_s_.push_back(begin + i * job.block_s);
-    const double end = begin + launch.blocks * job.block_s;
+    for (int i = 1; i <= launch.segments; ++i) segment_done_s_.push_back(begin + i * job.segment_s);
+    const double end = begin + launch.segments * job.segment_s;
     if (!busy_.empty() && busy_.back().end_s >= begin) {
       busy_.back().end_s = end;
     } else {
@@ -156,9 +156,9 @@ class Cluster {
   std::vector<double> computed_;  // by rank
   std::vector<double> speed_;     // by rank: factor of times
   double link_free_s_ = 0;
-  std::vector<Busy> busy_;            // ascending, adjacent ones merged
-  std::vector<double> done_s_;        // by job
-  std::vector<double> block_done_s_;  // in link order
+  std::vector<Busy> busy_;              // ascending, adjacent ones merged
+  std::vector<double> done_s_;          // by job
+  std::vector<double> segment_done_s_;  // in link order
 };
 
 }  // namespace

@@ -21,9 +21,9 @@ struct ClusterResult {
   std::uint64_t peak_bytes = 0;
 };
 
-// Simulates one step of every rank. A block starts when all ranks of its shard group have launched it and the
-// group's link is free; it ends on all of them together. Time and memory are linear in ranks, slots and
-// blocks. With equal ranks the result equals simulate_step().
+// Simulates one step of every rank. A segment starts when all ranks of its shard group have launched it and
+// the group's link is free; it ends on all of them together. Time and memory are linear in ranks, slots and
+// segments. With equal ranks the result equals simulate_step().
 ClusterResult simulate_cluster(const cost::StepModel& model, const Candidate& plan,
                                std::uint64_t memory_limit, const Stragglers& stragglers);
 

@@ -16,19 +16,19 @@ void check_plan(const cost::StepModel& model, const Candidate& plan) {
   std::vector<int> wanted(model.jobs.size(), 0);
   for (int unit = 0; unit < model.units(); ++unit) {
     for (const int job : model.cost_of(unit, plan.choices[static_cast<std::size_t>(unit)]).jobs)
-      wanted[static_cast<std::size_t>(job)] = model.jobs[static_cast<std::size_t>(job)].blocks;
+      wanted[static_cast<std::size_t>(job)] = model.jobs[static_cast<std::size_t>(job)].segments;
   }
   std::vector<int> launched(model.jobs.size(), 0);
   for (int slot = 0; slot < model.slots.count(); ++slot) {
     for (const Launch& launch : plan.launches[static_cast<std::size_t>(slot)]) {
       const cost::Job& job = model.jobs.at(static_cast<std::size_t>(launch.job));
-      if (slot < job.first || slot > job.last || launch.blocks < 1) {
+      if (slot < job.first || slot > job.last || launch.segments < 1) {
         throw UsageError(str(name(job.kind), " of unit '",
                              model.profile.units[static_cast<std::size_t>(job.unit)].name,
-                             "': ", launch.blocks, " blocks in slot ", slot, ", allowed are slots ",
+                             "': ", launch.segments, " segments in slot ", slot, ", allowed are slots ",
                              job.first, " to ", job.last));
       }
-      launched[static_cast<std::size_t>(launch.job)] += launch.blocks;
+      launched[static_cast<std::size_t>(launch.job)] += launch.segments;
     }
   }
   for (std::size_t j = 0; j < wanted.size(); ++j) {
@@ -36,7 +36,7 @@ void check_plan(const cost::StepModel& model, const Candidate& plan) {
     const cost::Job& job = model.jobs[j];
     throw UsageError(str(name(job.kind), " of unit '",
                          model.profile.units[static_cast<std::size_t>(job.unit)].name, "': ", launched[j],
-                         " blocks are launched instead of ", wanted[j]));
+                         " segments are launched instead of ", wanted[j]));
   }
 }
 
@@ -62,7 +62,7 @@ using cost::StepModel;
 struct Release {
   double at_s = 0;
   std::uint64_t bytes = 0;
-  int block = 0;                  // its number in link order
+  int segment = 0;                // its number in link order
   std::uint64_t bytes_until = 0;  // sum over all releases up to this one
 };
 
@@ -148,7 +148,7 @@ class Simulation {
       timeline_->slots.push_back({ready, due, begin, now_, waited_for, needs_gone, during});
   }
 
-  // Waits for the blocks that a slot needs: those of its unit; at the end all blocks.
+  // Waits for the segments that a slot needs: those of its unit; at the end all segments.
   void wait_for_due(int slot) {
     if (slot == slots_.end()) {
       now_ = std::max(now_, link_free_);
@@ -177,16 +177,16 @@ class Simulation {
       const Job& job = model_.jobs[static_cast<std::size_t>(launch.job)];
       if (!job.is_gather_buffer()) continue;
       int& launched = launched_[static_cast<std::size_t>(launch.job)];
-      if (model_.options.buffers == cost::Buffers::block) {
-        memory_.gathered += job.bytes_between(launched, launched + launch.blocks);
+      if (model_.options.buffers == cost::Buffers::segment) {
+        memory_.gathered += job.bytes_between(launched, launched + launch.segments);
       } else if (launched == 0) {
         memory_.gathered += job.bytes;
       }
-      launched += launch.blocks;
+      launched += launch.segments;
     }
   }
 
-  // Returns the last block whose memory the limit needs, whenever it is freed; or -1.
+  // Returns the last segment whose memory the limit needs, whenever it is freed; or -1.
   int last_needed_release() const {
     const std::uint64_t gone = next_release_ == 0 ? 0 : releases_[next_release_ - 1].bytes_until;
     const std::uint64_t total = memory_.total() + gone;
@@ -194,10 +194,10 @@ class Simulation {
     const auto needed = std::lower_bound(
         releases_.begin(), releases_.end(), total - limit_,
         [](const Release& release, std::uint64_t bytes) { return release.bytes_until < bytes; });
-    return needed == releases_.end() ? releases_.back().block : needed->block;
+    return needed == releases_.end() ? releases_.back().segment : needed->segment;
   }
 
-  // Waits until the slot fits; returns the last block that it waited for, or -1.
+  // Waits until the slot fits; returns the last segment that it waited for, or -1.
   int wait_for_memory() {
     while (next_release_ < releases_.size() && releases_[next_release_].at_s <= now_) free_next_gradient();
     int waited_for = -1;
@@ -207,7 +207,7 @@ class Simulation {
         break;
       }
       now_ = std::max(now_, releases_[next_release_].at_s);
-      waited_for = releases_[next_release_].block;
+      waited_for = releases_[next_release_].segment;
       free_next_gradient();
     }
     return waited_for;
@@ -215,9 +215,9 @@ class Simulation {
 
   void free_next_gradient() { memory_.gradients -= releases_[next_release_++].bytes; }
 
-  void will_release(double at_s, std::uint64_t bytes, int block) {
+  void will_release(double at_s, std::uint64_t bytes, int segment) {
     const std::uint64_t before = releases_.empty() ? 0 : releases_.back().bytes_until;
-    releases_.push_back({at_s, bytes, block, before + bytes});
+    releases_.push_back({at_s, bytes, segment, before + bytes});
   }
 
   void send(const Launch& launch, int slot) {
@@ -226,26 +226,26 @@ class Simulation {
     if (link_free_ < now_) link_free_ = now_;
     const double begin = link_free_;
     const int number_on_link = carried_;
-    carried_ += launch.blocks;
-    link_free_ += launch.blocks * job.block_s;
+    carried_ += launch.segments;
+    link_free_ += launch.segments * job.segment_s;
     done_[number] = link_free_;
-    result_.communication_s += launch.blocks * job.block_s;
+    result_.communication_s += launch.segments * job.segment_s;
     const bool frees = job.kind == JobKind::reduce_scatter && model_.gradients_leave(strategy(job.unit));
     if (!frees && timeline_ == nullptr) return;
     // Reductions are counted here, gathers when their memory is allocated.
     int& launched = launched_[number];
-    const int first = job.is_gather_buffer() ? launched - launch.blocks : launched;
-    if (!job.is_gather_buffer()) launched += launch.blocks;
-    if (frees && model_.options.buffers == cost::Buffers::block) {
-      for (int i = 0; i < launch.blocks; ++i)
-        will_release(begin + (i + 1) * job.block_s, job.block_bytes(first + i), number_on_link + i);
-    } else if (frees && launched == job.blocks) {
+    const int first = job.is_gather_buffer() ? launched - launch.segments : launched;
+    if (!job.is_gather_buffer()) launched += launch.segments;
+    if (frees && model_.options.buffers == cost::Buffers::segment) {
+      for (int i = 0; i < launch.segments; ++i)
+        will_release(begin + (i + 1) * job.segment_s, job.segment_bytes(first + i), number_on_link + i);
+    } else if (frees && launched == job.segments) {
       will_release(link_free_, job.bytes, carried_ - 1);
     }
     if (timeline_ == nullptr) return;
-    for (int i = 0; i < launch.blocks; ++i) {
-      timeline_->blocks.push_back(
-          {launch.job, first + i, slot, begin + i * job.block_s, begin + (i + 1) * job.block_s});
+    for (int i = 0; i < launch.segments; ++i) {
+      timeline_->segments.push_back(
+          {launch.job, first + i, slot, begin + i * job.segment_s, begin + (i + 1) * job.segment_s});
     }
   }
 
@@ -301,14 +301,14 @@ class Simulation {
   std::vector<std::size_t> due_begin_;  // by slot: first index in due_jobs_
   std::vector<std::size_t> due_jobs_;
   std::vector<bool> has_reduction_;  // by unit
-  std::vector<double> done_;         // by job: end of its last block so far
-  std::vector<int> launched_;        // by job: blocks so far
+  std::vector<double> done_;         // by job: end of its last segment so far
+  std::vector<int> launched_;        // by job: segments so far
   std::vector<Release> releases_;
   std::size_t next_release_ = 0;
   MemoryParts memory_;
   double now_ = 0;
   double link_free_ = 0;
-  int carried_ = 0;  // blocks on the link so far
+  int carried_ = 0;  // segments on the link so far
   StepResult result_;
 };
 
@@ -322,19 +322,19 @@ StepResult simulate_step(const cost::StepModel& model, const Candidate& plan, st
 std::vector<UnitForecast> forecast_units(const cost::StepModel& model, const Timeline& timeline) {
   std::vector<UnitForecast> units(static_cast<std::size_t>(model.units()));
   const auto of = [&](int unit) -> UnitForecast& { return units[static_cast<std::size_t>(unit)]; };
-  const auto unit_of_block = [&](const BlockRecord& block) {
-    return model.jobs[static_cast<std::size_t>(block.job)].unit;
+  const auto unit_of_segment = [&](const SegmentRecord& segment) {
+    return model.jobs[static_cast<std::size_t>(segment.job)].unit;
   };
   for (std::size_t i = 0; i < timeline.slots.size(); ++i) {
     const int slot = static_cast<int>(i);
     const SlotRecord& record = timeline.slots[i];
     if (slot == model.slots.end()) {
-      // The end waits for all blocks in flight, one after the other.
+      // The end waits for all segments in flight, one after the other.
       double waited = record.ready_s;
-      for (const BlockRecord& block : timeline.blocks) {
-        if (block.end_s <= waited) continue;
-        of(unit_of_block(block)).exposed_s += block.end_s - waited;
-        waited = block.end_s;
+      for (const SegmentRecord& segment : timeline.segments) {
+        if (segment.end_s <= waited) continue;
+        of(unit_of_segment(segment)).exposed_s += segment.end_s - waited;
+        waited = segment.end_s;
       }
       continue;
     }
@@ -344,8 +344,8 @@ std::vector<UnitForecast> forecast_units(const cost::StepModel& model, const Tim
       unit.peak_bytes = std::max(unit.peak_bytes, record.memory.total());
     }
     if (record.waited_for >= 0) {
-      const BlockRecord& block = timeline.blocks[static_cast<std::size_t>(record.waited_for)];
-      of(unit_of_block(block)).exposed_s += record.begin_s - record.due_s;
+      const SegmentRecord& segment = timeline.segments[static_cast<std::size_t>(record.waited_for)];
+      of(unit_of_segment(segment)).exposed_s += record.begin_s - record.due_s;
     }
   }
   return units;

@@ -7,14 +7,14 @@
 
 namespace rondo::simulate {
 
-// Consecutive blocks of one collective, launched together.
+// Consecutive segments of one collective, launched together.
 struct Launch {
   int job = 0;  // index in StepModel::jobs
-  int blocks = 0;
+  int segments = 0;
   bool operator==(const Launch&) const = default;
 };
 
-// A training step that a search changes and the simulator executes: each unit's choice, and the blocks
+// A training step that a search changes and the simulator executes: each unit's choice, and the segments
 // launched at the start of each slot, in order. Indices are those of a StepModel. The result of a search is a
 // cost::StepPlan.
 struct Candidate {
@@ -25,7 +25,7 @@ struct Candidate {
 
 // Throws UsageError that names the unit and the collective if the plan is not legal: a choice that the unit
 // does not have, a parameter or gradient not communicated exactly once per collective of its strategy, a
-// block launched before its data is ready or after it is needed.
+// segment launched before its data is ready or after it is needed.
 void check_plan(const cost::StepModel& model, const Candidate& plan);
 
 // Returns the choice nearest to `wanted`: zero3_keep for zero3 if the unit has no slot between forward and
@@ -47,15 +47,15 @@ struct SlotRecord {
   double due_s = 0;    // time at which its inputs have arrived
   double begin_s = 0;  // start of its compute, when its memory is free
   double end_s = 0;
-  // Number, in link order, of the last block whose memory it waited for, or -1.
+  // Number, in link order, of the last segment whose memory it waited for, or -1.
   int waited_for = -1;
-  // Number, in link order, of the last block without whose memory it would not fit, or -1, whether waited for
-  // or not.
+  // Number, in link order, of the last segment without whose memory it would not fit, or -1, whether waited
+  // for or not.
   int needs_gone = -1;
   MemoryParts memory;
 };
 
-struct BlockRecord {
+struct SegmentRecord {
   int job = 0;
   int index = 0;
   int slot = 0;
@@ -66,14 +66,14 @@ struct BlockRecord {
 // The trace of a simulated step.
 struct Timeline {
   std::vector<SlotRecord> slots;
-  std::vector<BlockRecord> blocks;  // in link order
+  std::vector<SegmentRecord> segments;  // in link order
 };
 
 struct StepResult {
   double step_s = 0;
   double compute_s = 0;  // compute alone
   double communication_s = 0;
-  // Time for which compute stalls: for due blocks, and for the memory of gradients. If the computing thread
+  // Time for which compute stalls: for due segments, and for the memory of gradients. If the computing thread
   // also communicates (link.parameters_in_place), it includes all slowdown by communication.
   double exposed_s = 0;
   double slowed_s = 0;  // step - compute - exposed: slowdown of compute by concurrent communication
@@ -85,18 +85,18 @@ struct StepResult {
 // Simulates one step of a rank whose peers do the same at the same time.
 //
 // Compute executes the slots in order, from the update by the previous step's gradients until this step's
-// gradients are reduced. A slot begins when three conditions hold: the previous slot has ended, every block
+// gradients are reduced. A slot begins when three conditions hold: the previous slot has ended, every segment
 // due by then has arrived, and its allocations fit the limit. Reductions in flight free memory meanwhile. At
-// its begin its blocks join the link's queue; in the update's slot only blocks of updated parameters do, the
-// others at its end. The link carries one block at a time, in queue order, and is never idle while the queue
-// has a block. While it is busy, compute is slower by the link's contention. Deterministic; safe from any
-// thread.
+// its begin its segments join the link's queue; in the update's slot only segments of updated parameters do,
+// the others at its end. The link carries one segment at a time, in queue order, and is never idle while the
+// queue has a segment. While it is busy, compute is slower by the link's contention. Deterministic; safe from
+// any thread.
 StepResult simulate_step(const cost::StepModel& model, const Candidate& plan, std::uint64_t memory_limit,
                          Timeline* timeline = nullptr);
 
 // Predicted costs of one unit in a step, as training measures them.
 struct UnitForecast {
-  // Stalls for this unit's blocks: for its parameters, for the memory of its gradients, or after the last
+  // Stalls for this unit's segments: for its parameters, for the memory of its gradients, or after the last
   // backward.
   double exposed_s = 0;
   // Peak memory of the rank, during the unit's forward and backward.

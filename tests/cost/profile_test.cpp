@@ -292,11 +292,11 @@ TEST(StepModel, MicroBatchesAndShardGroups) {
   options.ranks = 8;
   options.micro_batches = 3;
   const StepModel passes = make_step_model(random_profile(3, 4, 8), options);
-  const auto blocks_of = [&](Strategy s) { return passes.cost_of(1, {s, false}).jobs.size(); };
-  EXPECT_EQ(blocks_of(Strategy::ddp), 1U);    // once
-  EXPECT_EQ(blocks_of(Strategy::zero1), 2U);  // once each
-  EXPECT_EQ(blocks_of(Strategy::zero2), 4U);  // a reduction per micro-batch
-  EXPECT_EQ(blocks_of(Strategy::zero3), 9U);
+  const auto segments_of = [&](Strategy s) { return passes.cost_of(1, {s, false}).jobs.size(); };
+  EXPECT_EQ(segments_of(Strategy::ddp), 1U);    // once
+  EXPECT_EQ(segments_of(Strategy::zero1), 2U);  // once each
+  EXPECT_EQ(segments_of(Strategy::zero2), 4U);  // a reduction per micro-batch
+  EXPECT_EQ(segments_of(Strategy::zero3), 9U);
   options.shard_group = 2;
   const StepModel hybrid = make_step_model(random_profile(3, 4, 8), options);
   EXPECT_GT(hybrid.cost_of(1, {Strategy::zero3, false}).persistent_bytes,
@@ -333,7 +333,7 @@ TEST(Synthetic, RandomProfilesKeepTheirPromise) {
     double compute = 0;
     for (const UnitProfile& u : profile.units) compute += u.forward_s + u.backward_s;
     double communication = 0;
-    const StepModel model = make_step_model(profile, {.ranks = 16, .blocks_per_collective = 1});
+    const StepModel model = make_step_model(profile, {.ranks = 16, .segments_per_collective = 1});
     for (const Job& job : model.jobs) {
       if (job.kind == JobKind::gather_forward || job.kind == JobKind::gather_backward ||
           job.kind == JobKind::reduce_scatter)

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 // Two units, one pass: slots 0 update, 1 and 2 forward, 3 and 4 backward, 5 epilogue, 6 end.
 Json whole_form() {
-  const auto block = [](const char* unit, const char* purpose, int slot) {
+  const auto segment = [](const char* unit, const char* purpose, int slot) {
     return Json{{"collective", "all_gather"}, {"unit", unit},    {"index", 0}, {"bytes", 50}, {"slot", slot},
                 {"purpose", purpose},         {"micro_batch", 0}};
   };
@@ -34,10 +34,10 @@ Json whole_form() {
              {"parameter_bytes", 100},
              {"reason", "r"}},
             {{"name", "b"}, {"strategy", "ddp"}, {"checkpoint", false}, {"parameter_bytes", 7}}}},
-          {"blocks",
-           {block("a", "gather_forward", 0), block("a", "gather_backward", 3), block("b", "all_reduce", 4),
-            block("a", "reduce_scatter", 5)}},
-          {"waits", {{{"slot", 5}, {"block", 1}}}},
+          {"segments",
+           {segment("a", "gather_forward", 0), segment("a", "gather_backward", 3),
+            segment("b", "all_reduce", 4), segment("a", "reduce_scatter", 5)}},
+          {"waits", {{{"slot", 5}, {"segment", 1}}}},
           {"profile_hash", "abc"}};
 }
 
@@ -54,8 +54,8 @@ TEST(StepPlan, ReadsBothForms) {
   const StepPlan whole = parse_step_plan(whole_form(), "p");
   ASSERT_TRUE(whole.schedule);
   EXPECT_EQ(whole.units[0].choice, (UnitChoice{Strategy::zero3, true}));
-  EXPECT_EQ(whole.schedule->blocks[3].purpose, JobKind::reduce_scatter);
-  EXPECT_EQ(whole.schedule->waits[0].block, 1U);
+  EXPECT_EQ(whole.schedule->segments[3].purpose, JobKind::reduce_scatter);
+  EXPECT_EQ(whole.schedule->waits[0].segment, 1U);
   const StepPlan brief = parse_step_plan({{"units", {{{"name", "a"}, {"strategy", "fsdp"}}}}}, "p");
   EXPECT_FALSE(brief.schedule);
   EXPECT_EQ(brief.units[0].choice, (UnitChoice{Strategy::zero3, false}));
@@ -68,7 +68,7 @@ TEST(StepPlan, HashIsOfWhatDecidesTraining) {
   other["step_ms"] = 9;
   other["units"][0]["reason"] = "another";
   EXPECT_EQ(parse_step_plan(other, "p").hash, hash);
-  other["blocks"][1]["slot"] = 2;
+  other["segments"][1]["slot"] = 2;
   EXPECT_NE(parse_step_plan(other, "p").hash, hash);
   other = whole_form();
   other["units"][0]["checkpoint"] = false;
@@ -93,12 +93,12 @@ TEST(StepPlan, NamesWhatIsWrong) {
   testing::expect_facts(changed([](Json& p) { p["units"][1].erase("checkpoint"); }),
                         {"p.units[1].checkpoint", "missing"});
   testing::expect_facts(changed([](Json& p) { p.erase("waits"); }), {"p.waits", "missing"});
-  testing::expect_facts(changed([](Json& p) { p["blocks"][0]["unit"] = "c"; }), {"p.blocks[0].unit"});
-  testing::expect_facts(changed([](Json& p) { p["blocks"][0]["slot"] = 7; }), {"p.blocks[0].slot", "7"});
-  testing::expect_facts(changed([](Json& p) { p["blocks"][0]["slot"] = 4; }), {"p.blocks[1].slot"});
-  testing::expect_facts(changed([](Json& p) { p["blocks"][0]["purpose"] = "gather"; }), {"'gather'"});
-  testing::expect_facts(changed([](Json& p) { p["waits"][0]["block"] = 4; }),
-                        {"p.waits[0].block", "4 blocks"});
+  testing::expect_facts(changed([](Json& p) { p["segments"][0]["unit"] = "c"; }), {"p.segments[0].unit"});
+  testing::expect_facts(changed([](Json& p) { p["segments"][0]["slot"] = 7; }), {"p.segments[0].slot", "7"});
+  testing::expect_facts(changed([](Json& p) { p["segments"][0]["slot"] = 4; }), {"p.segments[1].slot"});
+  testing::expect_facts(changed([](Json& p) { p["segments"][0]["purpose"] = "gather"; }), {"'gather'"});
+  testing::expect_facts(changed([](Json& p) { p["waits"][0]["segment"] = 4; }),
+                        {"p.waits[0].segment", "4 segments"});
   testing::expect_facts(changed([](Json& p) { p["ranks"] = 0; }), {"p.ranks", "0"});
   EXPECT_THROW(read_step_plan("/nowhere/plan.json"), UsageError);
 }

@@ -265,7 +265,7 @@ TEST(Report, TellsTheCommunicationOfEachUnit) {
   const std::vector<UnitBlocks> units = blocks_by_unit(trace, 2);
   ASSERT_EQ(units.size(), 3U);
   EXPECT_EQ(units[0].unit, "h.1");
-  EXPECT_EQ(units[0].blocks, 2U);
+  EXPECT_EQ(units[0].segments, 2U);
   EXPECT_EQ(units[0].bytes, 2000U);
   EXPECT_EQ(units[0].queued_ns, 60) << "50 to 110, two of them at times";
   EXPECT_EQ(units[0].link_ns, 60);

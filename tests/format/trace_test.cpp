@@ -81,7 +81,7 @@ TEST(Trace, OneReadingOfAClockIsAConstant) {
   EXPECT_EQ(common_time_ns(5, {{.own_ns = 1, .ahead_ns = 100}}), 105);
 }
 
-TraceSpan block(std::int64_t queued, std::int64_t begin, std::int64_t end) {
+TraceSpan segment(std::int64_t queued, std::int64_t begin, std::int64_t end) {
   TraceSpan event{"all_gather", Lane::communication, begin, end, 3, 2, 4096};
   event.unit = "transformer.h.3";
   event.queued_ns = queued;
@@ -90,18 +90,18 @@ TraceSpan block(std::int64_t queued, std::int64_t begin, std::int64_t end) {
   return event;
 }
 
-TEST(Trace, ABlockKeepsItsFigures) {
+TEST(Trace, ASegmentKeepsItsFigures) {
   const TemporaryDirectory directory;
   {
     TraceWriter writer(directory.path(), 0);
-    writer.add(block(1'000'000, 1'500'000, 3'000'000));
+    writer.add(segment(1'000'000, 1'500'000, 3'000'000));
   }
   for (const bool merged : {false, true}) {
     if (merged) merge_traces(directory.path());
     const Trace trace = read_trace(merged ? directory / "trace.json" : trace_part_path(directory.path(), 0));
     ASSERT_EQ(trace.events.size(), 1U);
     const TraceSpan& read = trace.events[0].event;
-    const TraceSpan written = block(0, 500'000, 2'000'000);
+    const TraceSpan written = segment(0, 500'000, 2'000'000);
     EXPECT_EQ(read.name, "all_gather");
     EXPECT_EQ(read.unit, written.unit);
     EXPECT_EQ(read.begin_ns - *read.queued_ns, 500'000);
@@ -116,7 +116,7 @@ TEST(Trace, ConcurrentOperationsHaveTheirOwnThreads) {
   const TemporaryDirectory directory;
   {
     TraceWriter writer(directory.path(), 0);
-    for (int i = 0; i < 10; ++i) writer.add(block(0, i * 1'000'000, i * 1'000'000 + 2'500'000));
+    for (int i = 0; i < 10; ++i) writer.add(segment(0, i * 1'000'000, i * 1'000'000 + 2'500'000));
   }
   merge_traces(directory.path());
   const auto json = nlohmann::json::parse(read_all(directory / "trace.json"));

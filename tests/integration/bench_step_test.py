@@ -91,7 +91,7 @@ def test_json_has_the_documented_keys(bench):
     (["--strategy", "zero7"], "unknown strategy 'zero7'; known are: central_storage"),
     (["--strategy", "one_device", "--ablation"], "--ablation"),
     (["--comm-schedule", "lifo"], "--comm-schedule"),
-    (["--block-size", "some"], "block-size"),
+    (["--segment-size", "some"], "segment-size"),
     (["--in-flight-bytes", "-1"], "--in-flight-bytes"),
     (["--prefetch", "two"], "--prefetch"),
     (["--fuse-bytes", "small"], "fuse-bytes"),

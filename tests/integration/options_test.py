@@ -57,7 +57,7 @@ def test_full_help_has_every_flag(rondo, declared):
 
 
 @pytest.mark.parametrize("name, has, lacks", [
-    ("zero3", ["block-size", "offload", "reshard-after-forward", "codec"], ["torus", "plan", "shard-ranks"]),
+    ("zero3", ["segment-size", "offload", "reshard-after-forward", "codec"], ["torus", "plan", "shard-ranks"]),
     ("fsdp", ["offload"], ["bucket-size"]), ("multi_worker_mirrored", ["codec", "bucket-size"], ["offload"]),
     ("planned", ["plan", "profile", "plan-time-limit"], ["strategy-seed"]), ("random", ["strategy-seed"], ["plan"]),
     ("one_device", [], ["codec"]), ("bert", ["task", "from-pretrained", "vocabulary"], []), ("gpt", ["layers", "seq-len"], ["task"]),
@@ -137,7 +137,7 @@ def test_refused_by_name(rondo, text, tmp_path, flags, facts):
 @pytest.mark.parametrize("content, facts", [
     ({"prefetches": 2}, ["prefetches", "no option"]),
     ({"prefetch": -1, "strategy": "zero3"}, ["--prefetch", "-1", "0 or more"]),
-    ({"strategy": "zero3", "block_size": "many"}, ["block-size", "many"]),
+    ({"strategy": "zero3", "segment_size": "many"}, ["segment-size", "many"]),
     ({"strategy": "ddp", "offload": "/tmp"}, ["--offload", "ddp"]),
     ({"cased": "perhaps", "model": "bert"}, ["cased", "true or false"]),
     ({"loader_workers": 2}, ["loader_workers", "no option"]),
@@ -155,7 +155,7 @@ def test_a_default_of_another_strategy_is_no_contradiction(rondo, text, tmp_path
     first = rondo("train", "--data", text, "--run-dir", tmp_path / "a", *SMALL, "--loader-threads", 2)
     assert first.returncode == 0, first.stderr
     configuration = json.loads((tmp_path / "a" / "config.json").read_text())
-    assert configuration["prefetch"] == 2 and configuration["block_size"] == "4MiB" and configuration["codec"] == "none"
+    assert configuration["prefetch"] == 2 and configuration["segment_size"] == "4MiB" and configuration["codec"] == "none"
     assert configuration["loader_threads"] == 2 and configuration["offload_what"] == ["parameters", "optimizer"]
     assert "strategy_seed" not in configuration
     second = rondo("train", "--config", tmp_path / "a" / "config.json", "--run-dir", tmp_path / "b", "--strategy", "zero3",

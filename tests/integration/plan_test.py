@@ -10,7 +10,7 @@ from report_pages import (LOOKS, browser, canvas_of, expect_fits, expect_readabl
 
 GPT = ("--synthetic", "gpt:layers=8,dim=1024,seq=512,rate=1e9", "--ranks", "8")
 KEYS = {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes", "ranks", "solve_s", "solver",
-        "units", "blocks", "baselines", "profile_hash"}
+        "units", "segments", "baselines", "profile_hash"}
 BASELINES = {"ddp", "zero1", "zero2", "zero3", "fsdp_prefetch_1", "fsdp_limit_2", "keep_last_k", "greedy_time_per_byte",
              "additive_dp", "earliest_deadline_first"}
 
@@ -47,7 +47,7 @@ def test_a_plan_has_what_is_promised(plan, rondo, tmp_path):
     assert [unit["name"] for unit in result["units"]] == [f"layers.{i}" for i in range(8)]
     assert {unit["strategy"] for unit in result["units"]} <= {"ddp", "zero1", "zero2", "zero3", "zero3_keep"}
     assert all(unit["reason"] for unit in result["units"])
-    assert set(result["blocks"][0]) >= {"collective", "unit", "index", "bytes", "slot"}
+    assert set(result["segments"][0]) >= {"collective", "unit", "index", "bytes", "slot"}
     assert result["random"]["faster_than_plan"] == 0
     assert json.loads((tmp_path / "plan.json").read_text())["step_ms"] == result["step_ms"]
     assert [unit["name"] for unit in json.loads((tmp_path / "fsdp2.json").read_text())["units"]] == \

@@ -31,7 +31,7 @@ def profile(rondo_bin, tmp_path_factory):
 def plan(rondo, profile, tmp_path):
     def run_plan(limit, name, words, ranks):
         return rondo("plan", profile, "--ranks", ranks, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
-                     "--quiet", "--plan-time-limit", "30s", "--block-size", "16KiB", *words)
+                     "--quiet", "--plan-time-limit", "30s", "--segment-size", "16KiB", *words)
 
     def make(share, name="plan.json", *words, ranks=2):
         """Makes a plan for `share` times the smallest feasible memory."""

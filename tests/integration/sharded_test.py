@@ -125,7 +125,7 @@ def test_the_timeline_tells_the_way_of_every_block(train, rondo, tmp_path, backe
     (["--strategy", "planned", "--plan", "/nowhere.json"], "--plan: /nowhere.json: No such file"),
     (["--strategy", "hsdp", "--shard-ranks", 3], "--shard-ranks 3 does not divide the 2 ranks"),
     (["--strategy", "zero4"], "zero4"),
-    (["--strategy", "zero3", "--set", "block-size=many"], "block-size"),
+    (["--strategy", "zero3", "--set", "segment-size=many"], "segment-size"),
     (["--strategy", "zero3", "--set", "fuse-bytes=small"], "fuse-bytes"),
 ])
 def test_mistakes_are_named(train, flags, says):

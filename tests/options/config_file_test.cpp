@@ -97,7 +97,7 @@ TEST(ConfigFile, NamesBothLinesOfADuplicateOption) {
     EXPECT_NE(error.find(str("line ", first)), std::string::npos) << error;
   };
   twice(error_of([] { toml("checkpoint_every = 1\n[checkpoint]\nevery = 2\n"); }), "run.toml:3:", "1");
-  twice(error_of([] { json("{\"block_size\": 1,\n\n\"block-size\": 2}"); }), "run.json:3:", "1");
+  twice(error_of([] { json("{\"segment_size\": 1,\n\n\"segment-size\": 2}"); }), "run.json:3:", "1");
   twice(error_of([] { toml("model-config = 'file.json'\nmodel_config.layers = 2\n"); }), "run.toml:2:", "1");
   twice(error_of([] { toml("model-config.layers = 1\nmodel_config.layers = 2\n"); }), "run.toml:2:", "1");
   twice(error_of([] { json("{\"model_config\": {\"a\": {\"b\": 1},\n\"a\": 2}}"); }), "run.json:2:", "1");

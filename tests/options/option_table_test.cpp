@@ -24,7 +24,7 @@ struct Options : Shared {
 OptionsOf<Options> make_table() {
   OptionsOf<Shared> shared;
   shared.begin_group("Blocks");
-  shared.add("block-size", &Shared::block, "Bytes at a time");
+  shared.add("segment-size", &Shared::block, "Bytes at a time");
   OptionsOf<Options> table;
   table.include(shared);
   table.add("depth", &Options::depth, "How deep", above_zero());
@@ -56,7 +56,7 @@ void expect_facts(const std::string& text, const std::vector<std::string>& facts
 }
 
 TEST(OptionTable, TextsFillTheStruct) {
-  const Options options = read({{"block-size", "64KiB"},
+  const Options options = read({{"segment-size", "64KiB"},
                                 {"depth", "7"},
                                 {"share", "0.5"},
                                 {"eager", "true"},
@@ -81,7 +81,7 @@ TEST(OptionTable, DefaultsAreTheStructs) {
   for (const Option& option : table.options()) defaults.push_back(option.default_text.value_or("none"));
   EXPECT_EQ(defaults, (std::vector<std::string>{"4MiB", "2", "0.25", "false", "0", "none", "fifo", "a,b"}));
   EXPECT_EQ(table.find("order")->type, "{fifo,lifo}");
-  EXPECT_EQ(table.find("block-size")->group, "Blocks");
+  EXPECT_EQ(table.find("segment-size")->group, "Blocks");
   EXPECT_EQ(table.find("speed"), nullptr);
 }
 
@@ -95,14 +95,14 @@ TEST(OptionTable, InvalidValueNamesAllowedOnes) {
   expect_facts(refusal_of({{"seed", "-1"}}), {"--seed", "-1", "0 or more"});
   expect_facts(refusal_of({{"order", "random"}}), {"--order", "random", "fifo", "lifo"});
   expect_facts(refusal_of({{"parts", "a,d"}}), {"--parts", "a,d", "a, b, c"});
-  expect_facts(refusal_of({{"block-size", "many"}}), {"--block-size", "many"});
-  expect_facts(refusal_of({{"speed", "1"}}), {"speed", "block-size", "depth"});
+  expect_facts(refusal_of({{"segment-size", "many"}}), {"--segment-size", "many"});
+  expect_facts(refusal_of({{"speed", "1"}}), {"speed", "segment-size", "depth"});
 }
 
 TEST(OptionTable, DistinguishesGivenValuesFromDefaults) {
   const OptionsOf<Options> table = make_table();
-  EXPECT_FALSE(table.differs_from_default(*table.find("block-size"), "4096KiB"));
-  EXPECT_TRUE(table.differs_from_default(*table.find("block-size"), "1MiB"));
+  EXPECT_FALSE(table.differs_from_default(*table.find("segment-size"), "4096KiB"));
+  EXPECT_TRUE(table.differs_from_default(*table.find("segment-size"), "1MiB"));
   EXPECT_FALSE(table.differs_from_default(*table.find("share"), "0.250"));
 }
 

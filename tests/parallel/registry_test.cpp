@@ -25,7 +25,7 @@ TEST(AllStrategies, AreAllDeclared) {
 
 TEST(AllStrategies, OptionsOfStrategiesByUnitReachTheirStruct) {
   const StrategyRegistry strategies = all_strategies();
-  const auto options = strategies.read<ShardedOptions>("hsdp", {{"block-size", "1KiB"},
+  const auto options = strategies.read<ShardedOptions>("hsdp", {{"segment-size", "1KiB"},
                                                                 {"comm-schedule", "fifo"},
                                                                 {"gradients-in-flight", "4"},
                                                                 {"mixed-precision", "param=bfloat16"},
@@ -34,7 +34,7 @@ TEST(AllStrategies, OptionsOfStrategiesByUnitReachTheirStruct) {
                                                                 {"reduce-every-pass", "true"},
                                                                 {"reshard-after-forward", "false"},
                                                                 {"shard-ranks", "2"}});
-  EXPECT_EQ(options.block_bytes, KiB(1));
+  EXPECT_EQ(options.segment_bytes, KiB(1));
   EXPECT_EQ(options.schedule, "fifo");
   EXPECT_EQ(options.gradients_in_flight, 4);
   EXPECT_EQ(options.mixed_precision, (MixedPrecisionPolicy{.param_dtype = at::kBFloat16}));

@@ -8,7 +8,7 @@
 #include "rondo/cost/step_model.h"
 
 // Finds the fastest plan by brute force: every choice of every unit, every slot and every order of every
-// collective (one block each, one micro-batch). It is a second simulator, written from the rules in
+// collective (one segment each, one micro-batch). It is a second simulator, written from the rules in
 // docs/planner/step-model.md and not from rondo/simulate, so that each verifies the other.
 namespace rondo::plan {
 
@@ -145,8 +145,8 @@ class BruteForce {
       gone();
     }
     const auto send = [&](int j) {
-      s.link = std::max(s.link, s.now) + job(j).block_s;
-      s.link_left -= job(j).block_s;
+      s.link = std::max(s.link, s.now) + job(j).segment_s;
+      s.link_left -= job(j).segment_s;
       s.done[static_cast<std::size_t>(j)] = s.link;
       const cost::Strategy strategy = choice(job(j).unit).choice.strategy;
       if (job(j).kind == cost::JobKind::reduce_scatter && model_.gradients_leave(strategy))

@@ -72,7 +72,7 @@ TEST(Planner, NeverWorseThanAnyBaseline) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     cost::StepOptions options;
     options.ranks = 16;
-    options.buffers = seed % 2 == 0 ? cost::Buffers::unit : cost::Buffers::block;
+    options.buffers = seed % 2 == 0 ? cost::Buffers::unit : cost::Buffers::segment;
     cost::Profile profile = cost::random_profile(seed, 10, options.ranks);
     if (seed >= 3) profile = with_negative_workspaces(std::move(profile), seed);
     const cost::StepModel model = cost::make_step_model(profile, options);
@@ -123,7 +123,7 @@ TEST_P(Oracle, NoPlanIsFaster) {
   for (int seed = 0; seed < seeds; ++seed) {
     cost::StepOptions options;
     options.ranks = 4;
-    options.blocks_per_collective = 1;
+    options.segments_per_collective = 1;
     options.prefetch_window = units <= 3 ? 3 : 2;
     cost::Profile profile = cost::random_profile(static_cast<std::uint64_t>(seed), units, options.ranks);
     if (units > 3) {
@@ -212,14 +212,14 @@ TEST(StepPlan, IsReadBackAsItWasWritten) {
   const PlanResult answer = make_plan(model, options);
   const auto json = plan_to_json(model, answer, explain(model, answer, options.memory_limit), options);
   for (const char* key : {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes",
-                          "ranks", "solve_s", "solver", "units", "blocks", "baselines", "profile_hash"})
+                          "ranks", "solve_s", "solver", "units", "segments", "baselines", "profile_hash"})
     EXPECT_TRUE(json.contains(key)) << key;
   const simulate::Candidate back = plan_from_json(model, json, "p");
   EXPECT_EQ(back.choices, answer.plan.choices);
   simulate::Timeline timeline;
   simulate::simulate_step(model, answer.plan, options.memory_limit, &timeline);
-  EXPECT_EQ(parse_step_plan(json, "p").schedule->blocks,
-            step_plan(model, answer, options.memory_limit, timeline).schedule->blocks);
+  EXPECT_EQ(parse_step_plan(json, "p").schedule->segments,
+            step_plan(model, answer, options.memory_limit, timeline).schedule->segments);
   EXPECT_DOUBLE_EQ(simulate::simulate_step(model, back, options.memory_limit).step_s, answer.result.step_s);
   EXPECT_THROW(plan_from_json(random_model(9, 6, {.ranks = 4}), json, "p"), UsageError);
   auto spoiled = json;
@@ -229,7 +229,7 @@ TEST(StepPlan, IsReadBackAsItWasWritten) {
   spoiled["units"].erase(0);
   EXPECT_THROW(plan_from_json(model, spoiled, "p"), DataError);
   spoiled = json;
-  spoiled["blocks"].erase(0);
+  spoiled["segments"].erase(0);
   EXPECT_THROW(plan_from_json(model, spoiled, "p"), UsageError);
 }
 

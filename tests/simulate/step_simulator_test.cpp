@@ -14,7 +14,7 @@ using cost::JobKind;
 using cost::Strategy;
 
 // Two units, 1 s forward and 2 s backward each; a gather or a reduction of a unit takes `link_s`.
-cost::StepModel two_units(double link_s, int blocks = 1, double contention = 0) {
+cost::StepModel two_units(double link_s, int segments = 1, double contention = 0) {
   cost::Profile profile;
   for (const char* name : {"a", "b"}) {
     cost::UnitProfile unit;
@@ -35,7 +35,7 @@ cost::StepModel two_units(double link_s, int blocks = 1, double contention = 0) 
   profile.link.saturating_bytes = 1;
   cost::StepOptions options;
   options.ranks = 2;
-  options.blocks_per_collective = blocks;
+  options.segments_per_collective = segments;
   return cost::make_step_model(profile, options);
 }
 
@@ -145,7 +145,7 @@ TEST(StepSimulator, APeakBelowAllActivationsAndGradients) {
   EXPECT_EQ(timeline.slots[6].memory.total(), 2 * 2500U);
 }
 
-TEST(UnitForecast, DividesWaitsAmongUnitsWithLateBlocks) {
+TEST(UnitForecast, DividesWaitsAmongUnitsWithLateSegments) {
   const cost::StepModel model = two_units(1.5);
   Timeline timeline;
   const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX, &timeline);
@@ -173,7 +173,7 @@ TEST(UnitForecast, CountsWaitsForMemory) {
       for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
         const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
         const int slot = job.is_gather_buffer() ? job.last : job.first;
-        plan.launches[static_cast<std::size_t>(slot)].push_back({j, job.blocks});
+        plan.launches[static_cast<std::size_t>(slot)].push_back({j, job.segments});
       }
     }
     Timeline timeline;
@@ -199,7 +199,7 @@ TEST(StepSimulator, ShardedByHand) {
   EXPECT_EQ(timeline.slots[2].memory.gathered, 1000U);        // a is freed after its forward
   EXPECT_EQ(timeline.slots[5].memory.total(), 4000U + 1000);  // a's gradient is in flight
   EXPECT_EQ(timeline.slots[6].memory.total(), 4000U);
-  EXPECT_EQ(timeline.blocks.size(), 5U);
+  EXPECT_EQ(timeline.segments.size(), 5U);
 }
 
 TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
@@ -222,7 +222,7 @@ TEST(StepSimulator, SaysWhatMustBeGoneForTheLimit) {
     plan.choices.push_back({Strategy::zero2, false});
     for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
       const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
-      plan.launches[static_cast<std::size_t>(job.first)].push_back({j, job.blocks});
+      plan.launches[static_cast<std::size_t>(job.first)].push_back({j, job.segments});
     }
   }
   Timeline free;
@@ -238,12 +238,12 @@ TEST(StepSimulator, SaysWhatMustBeGoneForTheLimit) {
     EXPECT_GE(slot.needs_gone, slot.waited_for);
     if (slot.needs_gone < 0) continue;
     any = true;
-    EXPECT_LE(tight.blocks[static_cast<std::size_t>(slot.needs_gone)].end_s, slot.begin_s);
+    EXPECT_LE(tight.segments[static_cast<std::size_t>(slot.needs_gone)].end_s, slot.begin_s);
   }
   EXPECT_TRUE(any);
 }
 
-TEST(StepSimulator, BlocksOfAUnitOrOfThemselves) {
+TEST(StepSimulator, SegmentsOfAUnitOrOfThemselves) {
   cost::StepModel model = two_units(1, 4);
   Candidate plan{{{Strategy::zero3_keep, false}, {Strategy::zero3_keep, false}},
                  std::vector<std::vector<Launch>>(7)};
@@ -256,7 +256,7 @@ TEST(StepSimulator, BlocksOfAUnitOrOfThemselves) {
   Timeline timeline;
   simulate_step(model, plan, UINT64_MAX, &timeline);
   EXPECT_EQ(timeline.slots[0].memory.gathered, 2000U);
-  model.options.buffers = cost::Buffers::block;
+  model.options.buffers = cost::Buffers::segment;
   timeline = {};
   simulate_step(model, plan, UINT64_MAX, &timeline);
   EXPECT_EQ(timeline.slots[0].memory.gathered, 1250U);
@@ -270,13 +270,13 @@ TEST(CheckPlan, NamesWhatIsNotLegal) {
   const Candidate good = ddp_plan(model);
   Candidate plan = good;
   plan.launches[5].clear();
-  expect(plan, {"all_reduce", "'a'", "0 blocks", "1"});
+  expect(plan, {"all_reduce", "'a'", "0 segments", "1"});
   plan = good;
   std::swap(plan.launches[4], plan.launches[3]);
-  expect(plan, {"all_reduce", "'b'", "1 blocks", "slot 3", "4 to 5"});
+  expect(plan, {"all_reduce", "'b'", "1 segments", "slot 3", "4 to 5"});
   plan = good;
   plan.launches[5].push_back(plan.launches[4][0]);
-  expect(plan, {"2 blocks", "1"});
+  expect(plan, {"2 segments", "1"});
   plan = good;
   plan.choices.pop_back();
   expect(plan, {"1 units", "2"});
@@ -286,7 +286,7 @@ TEST(CheckPlan, NamesWhatIsNotLegal) {
 }
 
 TEST(Cluster, EqualRanksAreOneRank) {
-  for (const cost::Buffers buffers : {cost::Buffers::unit, cost::Buffers::block}) {
+  for (const cost::Buffers buffers : {cost::Buffers::unit, cost::Buffers::segment}) {
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
       cost::StepOptions options;
       options.ranks = 8;
@@ -299,7 +299,7 @@ TEST(Cluster, EqualRanksAreOneRank) {
         for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
           const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
           plan.launches[static_cast<std::size_t>(job.is_gather_buffer() ? job.last : job.first)].push_back(
-              {j, job.blocks});
+              {j, job.segments});
         }
       }
       const StepResult free = simulate_step(model, plan, UINT64_MAX);

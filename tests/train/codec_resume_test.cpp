@@ -97,7 +97,7 @@ TEST(CodecResume, OtherStrategiesGoOnBitForBit) {
   const std::vector<std::pair<std::string, OptionValues>> strategies = {
       {"zero1", {}},
       {"zero2", {}},
-      {"zero3", {{"block-size", "4KiB"}}},
+      {"zero3", {{"segment-size", "4KiB"}}},
       {"hsdp", {{"shard-ranks", "1"}}},
       {"random", {}},
       {"tpu", {}},

@@ -38,7 +38,7 @@ std::vector<at::Tensor> train(Context& context, const std::string& name, const W
   options.find_unused_parameters = name == "sharing";
   options.strategy_seed = options.schedule_seed = way.seed;
   if (!way.schedule.empty()) options.schedule = way.schedule;
-  options.block_bytes = Bytes{4096};
+  options.segment_bytes = Bytes{4096};
   options.in_flight_bytes = Bytes{8192};
   options.shard_ranks = way.shard_ranks;
   if (context.world_size() > 1) {

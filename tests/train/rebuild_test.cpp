@@ -88,7 +88,7 @@ struct Process {
   Process(const Context& context, const std::string& strategy_name, std::uint64_t weights,
           Choices told = {}) {
     told.units.find_unused_parameters = !told.buckets.static_graph;
-    told.units.block_bytes = Bytes{256};
+    told.units.segment_bytes = Bytes{256};
     strategy = make_strategy(strategy_name, context, told.units, told.buckets);
     fill_parameters(*model, weights);
     model->to(told.dtype);

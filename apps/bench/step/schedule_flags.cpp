@@ -32,8 +32,9 @@ struct ScheduleFlag {
 };
 // Indexed by ScheduleFlags::Field.
 constexpr ScheduleFlag kScheduleFlags[] = {
-    {"--comm-schedule", "comm-schedule", check_policy, "scheduler: order in which blocks are sent"},
-    {"--block-size", "block-size", check_size, "scheduler: size of a block, such as 4MiB; 0: whole units"},
+    {"--comm-schedule", "comm-schedule", check_policy, "scheduler: order in which segments are sent"},
+    {"--segment-size", "segment-size", check_size,
+     "scheduler: size of a segment, such as 4MiB; 0: whole units"},
     {"--in-flight-bytes", "in-flight-bytes", check_size, "scheduler: maximum bytes in flight; 0: unlimited"},
     {"--prefetch", "prefetch", check_units, "scheduler: units to gather ahead; 0: none"},
     {"--gradients-in-flight", "gradients-in-flight", check_units,
@@ -70,7 +71,7 @@ std::vector<std::string> ScheduleFlags::words() const {
 std::vector<SchedulePolicy> schedule_ablation(ScheduleFlags flags) {
   ScheduleFlags now;
   now[ScheduleFlags::schedule] = "fifo";
-  for (const auto field : {ScheduleFlags::block_bytes, ScheduleFlags::in_flight_bytes,
+  for (const auto field : {ScheduleFlags::segment_bytes, ScheduleFlags::in_flight_bytes,
                            ScheduleFlags::prefetch, ScheduleFlags::fuse_bytes})
     now[field] = "0";
   std::vector<SchedulePolicy> policies = {{"fifo", now}};
@@ -79,8 +80,8 @@ std::vector<SchedulePolicy> schedule_ablation(ScheduleFlags flags) {
     policies.push_back({name, now});
   };
   switch_on("+priority", ScheduleFlags::schedule, "priority");
-  // ByteScheduler's block size, and enough bytes in flight to keep a link busy.
-  switch_on("+partitioning", ScheduleFlags::block_bytes, "4MiB");
+  // ByteScheduler's segment size, and enough bytes in flight to keep a link busy.
+  switch_on("+partitioning", ScheduleFlags::segment_bytes, "4MiB");
   switch_on("+in_flight_limit", ScheduleFlags::in_flight_bytes, "16MiB");
   switch_on("+prefetch", ScheduleFlags::prefetch, "2");
   switch_on("+fusion", ScheduleFlags::fuse_bytes, "4MiB");

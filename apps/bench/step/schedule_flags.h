@@ -12,7 +12,7 @@ namespace rondo::bench {
 // The options of a strategy's communication scheduler, as text; empty is the strategy's default.
 class ScheduleFlags {
  public:
-  enum Field { schedule, block_bytes, in_flight_bytes, prefetch, gradients_in_flight, fuse_bytes };
+  enum Field { schedule, segment_bytes, in_flight_bytes, prefetch, gradients_in_flight, fuse_bytes };
 
   std::string& operator[](Field field) { return texts_[field]; }
   void add_to(CLI::App& app);

@@ -57,24 +57,24 @@ function memoryCard(planner) {
   }, true);
 }
 
-// Neighbouring blocks of one collective are one bar.
-function joinedBlocks(blocks) {
+// Neighbouring segments of one collective are one bar.
+function joinedSegments(segments) {
   const joined = [];
-  for (const block of blocks) {
+  for (const segment of segments) {
     const last = joined[joined.length - 1];
-    if (last && last.unit === block.unit && last.purpose === block.purpose && Math.abs(last.end_ms - block.begin_ms) < 1e-9) {
-      last.end_ms = block.end_ms;
-      last.bytes += block.bytes;
-      ++last.blocks;
+    if (last && last.unit === segment.unit && last.purpose === segment.purpose && Math.abs(last.end_ms - segment.begin_ms) < 1e-9) {
+      last.end_ms = segment.end_ms;
+      last.bytes += segment.bytes;
+      ++last.segments;
     } else {
-      joined.push({ ...block, blocks: 1 });
+      joined.push({ ...segment, segments: 1 });
     }
   }
   return joined;
 }
 
 function stepTimelineCard(planner) {
-  const bars = joinedBlocks(planner.timeline.blocks);
+  const bars = joinedSegments(planner.timeline.segments);
   const computing = planner.timeline.slots.filter((slot) => slot.end_ms > slot.begin_ms);
   const waits = planner.timeline.slots.filter((slot) => slot.begin_ms - slot.ready_ms > 1e-9);
   const purposes = [...new Set(bars.map((bar) => bar.purpose))];
@@ -96,7 +96,7 @@ function stepTimelineCard(planner) {
           set("compute", computing.map((s) => ({ from: s.begin_ms, to: s.end_ms, text: s.name })), "compute", "compute"),
           set("waits", waits.map((s) => ({ from: s.ready_ms, to: s.begin_ms, text: `waits before ${s.name}` })), "compute", "exposed"),
           ...purposes.map((purpose) => set(purpose, bars.filter((bar) => bar.purpose === purpose).map((bar) => ({
-            from: bar.begin_ms, to: bar.end_ms, text: `${purpose} of ${bar.unit}, ${bar.blocks} blocks, ${format.bytes(bar.bytes)}`,
+            from: bar.begin_ms, to: bar.end_ms, text: `${purpose} of ${bar.unit}, ${bar.segments} segments, ${format.bytes(bar.bytes)}`,
           })), "link", purposeColors[purpose])),
         ],
       },
@@ -115,8 +115,8 @@ function stepTimelineCard(planner) {
         },
       },
     }), 170);
-    body.append(dataTable(["Collective", "Unit", "Blocks", "Bytes", "Begin", "Duration"], bars.slice(0, 400).map((bar) =>
-      [bar.purpose, bar.unit, String(bar.blocks), format.bytes(bar.bytes), format.milliseconds(bar.begin_ms), format.milliseconds(bar.end_ms - bar.begin_ms)])));
+    body.append(dataTable(["Collective", "Unit", "Segments", "Bytes", "Begin", "Duration"], bars.slice(0, 400).map((bar) =>
+      [bar.purpose, bar.unit, String(bar.segments), format.bytes(bar.bytes), format.milliseconds(bar.begin_ms), format.milliseconds(bar.end_ms - bar.begin_ms)])));
   }, true);
 }
 

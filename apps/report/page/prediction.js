@@ -50,7 +50,7 @@ function predictionTimesCard(units) {
 
 function predictionWaitsCard(units) {
   const shown = (value, show) => (value === undefined ? "–" : show(value));
-  card("Waits and memory of units, predicted and measured", "Time that computation waited for a unit's blocks in a step, and the rank's peak memory while the unit computed.", (body) => {
+  card("Waits and memory of units, predicted and measured", "Time that computation waited for a unit's segments in a step, and the rank's peak memory while the unit computed.", (body) => {
     body.append(table(["Unit", "Choice", "Exposed communication, predicted", "measured", "Peak memory, predicted", "measured"], units.map((unit) => [unit.name, unit.choice,
       ...predictionSides.map((side) => shown(unit[side.key].exposed_comm_ms, format.milliseconds)),
       ...predictionSides.map((side) => shown(unit[side.key].peak_bytes, format.bytes))])));

@@ -33,7 +33,7 @@ const barLabels = {
 function describeEvent(event) {
   const parts = [` ${event.name}`];
   if (event.unit) parts.push(event.unit);
-  if (event.bucket !== undefined) parts.push(`${event.unit ? "block" : "bucket"} ${event.bucket}`);
+  if (event.bucket !== undefined) parts.push(`${event.unit ? "segment" : "bucket"} ${event.bucket}`);
   if (event.bytes !== undefined) parts.push(format.bytes(event.bytes));
   parts.push(`${format.milliseconds(event.end_ms - event.begin_ms)}, from ${format.milliseconds(event.begin_ms)}`);
   const lines = [parts.join(" · ")];
@@ -98,11 +98,11 @@ function timelineCard() {
           },
         },
       }), height());
-      const blocks = blockTable(body, controls, current);
+      const segments = segmentTable(body, controls, current);
       const rows = () => current.events.slice(0, 60).map((e) => [`rank ${e.rank} ${e.lane}`, e.name, e.unit || "–", e.bucket === undefined ? "–" : String(e.bucket),
         e.bytes === undefined ? "–" : format.bytes(e.bytes), format.milliseconds(e.begin_ms),
         format.milliseconds(e.end_ms - e.begin_ms)]);
-      const sampled = () => dataTable(["Lane", "Event", "Unit", "Bucket or block", "Bytes", "Begin", "Duration"], rows());
+      const sampled = () => dataTable(["Lane", "Event", "Unit", "Bucket or segment", "Bytes", "Begin", "Duration"], rows());
       let shownTable = sampled();
       body.append(shownTable);
       const select = element("select", { "aria-label": "Step shown" }, ...run.timelines.map((t, i) =>
@@ -116,7 +116,7 @@ function timelineCard() {
         next.open = shownTable.open;
         shownTable.replaceWith(next);
         shownTable = next;
-        blocks.show(current);
+        segments.show(current);
       });
       controls.append(select);
     }, true);

@@ -97,11 +97,11 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
 
 // A collective of the pipeline. A wait that times out ends the group, as with the engine within a host, so
 // that peers do not keep waiting for an operation that this rank has abandoned.
-class PipelineWork final : public BackgroundWork {
+class ExecutorWork final : public BackgroundWork {
  public:
-  PipelineWork(int rank, c10d::OpType type, std::shared_ptr<const OperationMemory> memory, std::string what,
-               const std::shared_ptr<Pipeline>& pipeline)
-      : BackgroundWork(rank, type, std::move(memory)), what_(std::move(what)), pipeline_(pipeline) {}
+  ExecutorWork(int rank, c10d::OpType type, std::shared_ptr<const OperationMemory> memory, std::string what,
+               const std::shared_ptr<TwoStageExecutor>& executor)
+      : BackgroundWork(rank, type, std::move(memory)), what_(std::move(what)), executor_(executor) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     try {
@@ -111,14 +111,14 @@ class PipelineWork final : public BackgroundWork {
     }
     const auto error = std::make_exception_ptr(TimeoutError(
         str(what_, " did not end within the ", to_string(bounded_duration(timeout)), " of its wait()"), {}));
-    if (const auto pipeline = pipeline_.lock()) pipeline->abort(error);
+    if (const auto executor = executor_.lock()) executor->abort(error);
     BackgroundWork::wait(kNoTimeout);
     return true;
   }
 
  private:
   const std::string what_;
-  const std::weak_ptr<Pipeline> pipeline_;
+  const std::weak_ptr<TwoStageExecutor> executor_;
 };
 
 }  // namespace
@@ -138,7 +138,8 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
             " encodes the sums of hosts, which depend on the ranks there, so sums cannot be deterministic; "
             "leave one of the two out, or encode each rank's gradients (--codec)"));
   }
-  pipeline_ = Pipeline::start(make_transports(request, options), options.window,
+  executor_ =
+      TwoStageExecutor::start(make_transports(request, options), options.window,
                               [this](const std::exception_ptr& error) { return failure_.first(error); });
 }
 
@@ -146,14 +147,14 @@ HierarchicalBackend::~HierarchicalBackend() {
   if (process_.is_current()) {
     const Duration patience =
         std::uncaught_exceptions() > 0 ? Duration::zero() : shared_memory::kLeavePatience;
-    pipeline_->drain(patience);
+    executor_->drain(patience);
     dropped_->drain(patience);
-    pipeline_->stop();
+    executor_->stop();
   } else {
     // The threads and connections belong to the parent process. They are leaked here, because this process
     // cannot end them.
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
-    new std::pair(std::move(pipeline_), std::move(dropped_));
+    new std::pair(std::move(executor_), std::move(dropped_));
   }
 }
 
@@ -166,16 +167,16 @@ EngineTraits HierarchicalBackend::traits() const {
 void HierarchicalBackend::close() {
   closed_ = true;
   if (!process_.is_current()) return;
-  pipeline_->drain(shared_memory::kLeavePatience);
+  executor_->drain(shared_memory::kLeavePatience);
   dropped_->drain(shared_memory::kLeavePatience);
 }
 
 void HierarchicalBackend::abort() {
-  if (process_.is_current()) pipeline_->abort("the group was aborted by its caller");
+  if (process_.is_current()) executor_->abort("the group was aborted by its caller");
 }
 
 void HierarchicalBackend::fail(const std::exception_ptr& error) {
-  if (process_.is_current()) pipeline_->abort(error);
+  if (process_.is_current()) executor_->abort(error);
 }
 
 void HierarchicalBackend::check_open() const {
@@ -289,18 +290,18 @@ HierarchicalBackend::Work HierarchicalBackend::start(RequestCall&& call, Duratio
   job.header.call = static_cast<std::uint8_t>(request.call) & 0x7F;
   job.deadline = Deadline::after(timeout);
   const auto memory = std::make_shared<OperationMemory>(std::move(call.memory));
-  auto work = c10::make_intrusive<PipelineWork>(
-      getRank(), call.type, memory, str(name(request.kind), " of group '", group_name(), "'"), pipeline_);
+  auto work = c10::make_intrusive<ExecutorWork>(
+      getRank(), call.type, memory, str(name(request.kind), " of group '", group_name(), "'"), executor_);
   job.memory = memory;
   job.done = [work](std::exception_ptr error) { work->complete(std::move(error)); };
-  pipeline_->submit(std::move(job));
+  executor_->submit(std::move(job));
   return work;
 }
 
 HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start, DenseTensor tensor,
                                                        const char* direction, int peer) {
   check_open();
-  const OuterLink& link = *pipeline_->transports().between_hosts;
+  const OuterLink& link = *executor_->transports().between_hosts;
   const std::string whom = peer == shared_memory::kAnyRank ? "any rank" : link.name(peer);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(RequestBackend::timeout());
   const auto backend = link.backend();
@@ -320,7 +321,7 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
 
 HierarchicalBackend::Work HierarchicalBackend::start_send(const at::Tensor& given, int destination, int tag) {
   check_peer(destination, getSize());
-  DenseTensor tensor = pipeline_->transports().between_hosts->dense(given, "send");
+  DenseTensor tensor = executor_->transports().between_hosts->dense(given, "send");
   tensor.copy_of.reset();  // inputs are never written back
   return message(
       [&](c10d::Backend& between_hosts, Tensors& sent) { return between_hosts.send(sent, destination, tag); },
@@ -335,7 +336,7 @@ HierarchicalBackend::Work HierarchicalBackend::start_receive(const at::Tensor& g
         return from_any ? between_hosts.recvAnysource(received, tag)
                         : between_hosts.recv(received, source, tag);
       },
-      pipeline_->transports().between_hosts->dense(given, "recv", false), "receive from ", source);
+      executor_->transports().between_hosts->dense(given, "recv", false), "receive from ", source);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request,

@@ -11,9 +11,9 @@
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
 #include "rondo/backend/hierarchical/outer_link.h"
-#include "rondo/backend/hierarchical/pipeline.h"
 #include "rondo/backend/hierarchical/store_barrier.h"
 #include "rondo/backend/hierarchical/transfers.h"
+#include "rondo/backend/hierarchical/two_stage_executor.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/requests/request_backend.h"
 #include "rondo/base/process.h"
@@ -48,7 +48,7 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   HierarchicalBackend(const BackendRequest& request, const Options& options);
   ~HierarchicalBackend() override;
 
-  const hierarchical::HostMap& hosts() const { return pipeline_->transports().map; }
+  const hierarchical::HostMap& hosts() const { return executor_->transports().map; }
   EngineTraits traits() const override;
   // Returns the residuals of the codec between hosts on this rank (error feedback). The residuals are valid
   // only for the same codec, chunk size and layout of hosts.
@@ -75,7 +75,7 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all_ranks) override;
 
   const std::string getBackendName() const override { return "hierarchical"; }
-  std::uint64_t getSequenceNumberForGroup() override { return pipeline_->submitted(); }
+  std::uint64_t getSequenceNumberForGroup() override { return executor_->submitted(); }
   void abort() override;
   void fail(const std::exception_ptr& error) override;
 
@@ -103,7 +103,7 @@ class HierarchicalBackend final : public RequestBackend, public FailingEngine {
   FailureRecord failure_;
   hierarchical::StoreBarrier barrier_;
   std::shared_ptr<hierarchical::DroppedMessages> dropped_ = std::make_shared<hierarchical::DroppedMessages>();
-  std::shared_ptr<hierarchical::Pipeline> pipeline_;
+  std::shared_ptr<hierarchical::TwoStageExecutor> executor_;
 };
 
 // Makes the engine behind `--backend hierarchical`. A group whose ranks are all on one host gets the native

@@ -17,7 +17,7 @@
 
 namespace rondo::hierarchical {
 
-// The codec state of one buffer between hosts: a codec for each of the pipeline's two threads, and the error
+// The codec state of one buffer between hosts: a codec for each of the executor's two threads, and the error
 // feedback of this rank's parts and of its sums, one after the other.
 struct Compression {
   std::unique_ptr<collective::Codec> encoder;  // first thread

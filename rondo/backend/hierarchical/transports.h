@@ -116,14 +116,14 @@ struct Transports {
   // its messages have sizes of their own.
   std::vector<int> peers;
   // Collectives among the ranks of this host. Two engines, because every engine's collectives must start in
-  // the same order on all ranks: the pipeline's first thread uses `intra_host_reduce`, its second
+  // the same order on all ranks: the executor's first thread uses `intra_host_reduce`, its second
   // `intra_host_broadcast`. Null on a host with one rank.
   std::unique_ptr<HostGroup> intra_host_reduce;
   std::unique_ptr<HostGroup> intra_host_broadcast;
   std::unique_ptr<OuterLink> between_hosts;
 };
 
-// A collective over several hosts, cut into chunks. Each chunk goes through two steps, which the pipeline
+// A collective over several hosts, cut into chunks. Each chunk goes through two steps, which the executor
 // runs on two threads, so that the link between hosts transfers one chunk while others are reduced or
 // broadcast within the host. Both threads process the chunks in order.
 class Operation {

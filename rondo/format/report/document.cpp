@@ -47,12 +47,12 @@ Json named_times(const std::vector<std::pair<std::string, std::int64_t>>& times)
   return result;
 }
 
-Json blocks_json(const std::vector<UnitBlocks>& units) {
+Json segments_json(const std::vector<UnitSegments>& units) {
   Json result = Json::array();
-  for (const UnitBlocks& unit : units) {
+  for (const UnitSegments& unit : units) {
     result.push_back({{"rank", unit.rank},
                       {"unit", unit.unit},
-                      {"blocks", unit.blocks},
+                      {"segments", unit.segments},
                       {"bytes", unit.bytes},
                       {"queued_ms", ns_to_milliseconds(unit.queued_ns)},
                       {"link_ms", ns_to_milliseconds(unit.link_ns)},
@@ -86,7 +86,7 @@ Json timelines_json(const RunData& run) {
     result.push_back({{"step", timeline.step},
                       {"left_out", timeline.left_out},
                       {"events", std::move(events)},
-                      {"blocks", blocks_json(timeline.blocks)}});
+                      {"segments", segments_json(timeline.segments)}});
   }
   return result;
 }

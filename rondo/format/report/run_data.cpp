@@ -211,7 +211,7 @@ std::vector<StepTimeline> select_timelines(const Trace& trace, std::size_t steps
       e.event.end_ns -= origin;
       if (e.event.queued_ns) *e.event.queued_ns -= origin;
     }
-    timeline.blocks = blocks_by_unit(trace, step);
+    timeline.segments = segments_by_unit(trace, step);
     result.push_back(std::move(timeline));
   }
   return result;
@@ -307,7 +307,7 @@ std::int64_t total(const std::vector<TimeSpan>& spans) {
   return sum;
 }
 
-// Returns the computation by rank, over all steps, because a block may begin in the previous step.
+// Returns the computation by rank, over all steps, because a segment may begin in the previous step.
 std::map<int, ComputeTimeline> computed_by_rank(const Trace& trace) {
   std::map<int, std::vector<TraceSpan>> events;
   for (const Trace::Event& e : trace.events) {
@@ -323,8 +323,8 @@ std::map<int, ComputeTimeline> computed_by_rank(const Trace& trace) {
 
 }  // namespace
 
-std::vector<UnitBlocks> blocks_by_unit(const Trace& trace, std::int64_t step) {
-  std::vector<UnitBlocks> units;
+std::vector<UnitSegments> segments_by_unit(const Trace& trace, std::int64_t step) {
+  std::vector<UnitSegments> units;
   std::vector<Spans> spans;
   std::map<std::pair<int, std::string>, std::size_t> places;  // by rank and unit
   for (const auto& [rank, event] : trace.events) {
@@ -336,8 +336,8 @@ std::vector<UnitBlocks> blocks_by_unit(const Trace& trace, std::int64_t step) {
       units.push_back({.rank = rank, .unit = owner});
       spans.emplace_back();
     }
-    UnitBlocks& unit = units[index];
-    ++unit.blocks;
+    UnitSegments& unit = units[index];
+    ++unit.segments;
     unit.bytes += event.bytes.value_or(0);
     unit.exposed_ns += event.exposed_ns.value_or(0);
     spans[index].link.push_back({event.begin_ns, event.end_ns});
@@ -352,7 +352,7 @@ std::vector<UnitBlocks> blocks_by_unit(const Trace& trace, std::int64_t step) {
     if (own != computed.end()) units[i].overlapped = own->second.during(link);
   }
   std::stable_sort(units.begin(), units.end(),
-                   [](const UnitBlocks& a, const UnitBlocks& b) { return a.rank < b.rank; });
+                   [](const UnitSegments& a, const UnitSegments& b) { return a.rank < b.rank; });
   return units;
 }
 

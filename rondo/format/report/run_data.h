@@ -13,21 +13,22 @@
 
 namespace rondo {
 
-// Communication of one unit in one step on one rank. Times are in nanoseconds; concurrent blocks count once.
-struct UnitBlocks {
+// Communication of one unit in one step on one rank. Times are in nanoseconds; concurrent segments count
+// once.
+struct UnitSegments {
   int rank = 0;
   std::string unit = {};  // or "bucket 3" for gradients of several units
-  std::size_t blocks = 0;
+  std::size_t segments = 0;
   std::uint64_t bytes = 0;
-  std::int64_t queued_ns = 0;   // time with at least one block in the queue
-  std::int64_t link_ns = 0;     // time with at least one block in transfer
+  std::int64_t queued_ns = 0;   // time with at least one segment in the queue
+  std::int64_t link_ns = 0;     // time with at least one segment in transfer
   std::int64_t exposed_ns = 0;  // time that computation waited
-  // Computation while at least one block was in transfer, longest first.
+  // Computation while at least one segment was in transfer, longest first.
   std::vector<std::pair<std::string, std::int64_t>> overlapped = {};
 };
 
-// Returns the blocks sorted by rank, then by the begin of each unit.
-std::vector<UnitBlocks> blocks_by_unit(const Trace& trace, std::int64_t step);
+// Returns the segments sorted by rank, then by the begin of each unit.
+std::vector<UnitSegments> segments_by_unit(const Trace& trace, std::int64_t step);
 
 // One rank's entry of memory.json: its memory peak, the time of the peak and its composition.
 struct MemoryPeakRecord {
@@ -50,9 +51,9 @@ std::vector<MemoryPeakRecord> read_memory_peaks(const std::filesystem::path& pat
 // previous step.
 struct StepTimeline {
   std::int64_t step = 0;
-  std::vector<Trace::Event> events;     // by begin time
-  std::size_t left_out = 0;             // number of shortest events that were dropped
-  std::vector<UnitBlocks> blocks = {};  // computed from all events
+  std::vector<Trace::Event> events;         // by begin time
+  std::size_t left_out = 0;                 // number of shortest events that were dropped
+  std::vector<UnitSegments> segments = {};  // computed from all events
 };
 
 // The content of a run directory as far as it exists.

@@ -207,7 +207,7 @@ std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::M
     ShardedOptions options;
     static_cast<CommunicationOptions&>(options) = options_;
     if (options_.bucket_bytes) {
-      options.block_bytes = *options_.bucket_bytes;
+      options.segment_bytes = *options_.bucket_bytes;
       options.fuse_bytes = std::max(options.fuse_bytes, *options_.bucket_bytes);
     }
     options.find_unused_parameters = options_.find_unused_parameters;
@@ -215,8 +215,8 @@ std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::M
     return std::make_unique<ShardedModel>(std::move(module), uniform_plan(Sharding::ddp), context(), options);
   }
   DdpOptions buckets = options_;
-  if (spans_hosts && !buckets.bucket_bytes && options_.block_bytes.count > 0)
-    buckets.bucket_bytes = options_.block_bytes;
+  if (spans_hosts && !buckets.bucket_bytes && options_.segment_bytes.count > 0)
+    buckets.bucket_bytes = options_.segment_bytes;
   if (buckets.bucket_bytes && !buckets.first_bucket_bytes)
     buckets.first_bucket_bytes = std::min(MiB(1), *buckets.bucket_bytes);
   return std::make_unique<DdpModel>(std::move(module), context().world(), buckets,

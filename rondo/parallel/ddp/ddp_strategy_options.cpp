@@ -6,7 +6,7 @@ OptionsOf<DdpOptions> bucket_table() {
   OptionsOf<DdpOptions> table;
   table.begin_group("Gradients in buckets");
   table.add("bucket-size", &DdpOptions::bucket_bytes,
-            "Size of the gradient buckets; default 25MiB, between hosts block-size");
+            "Size of the gradient buckets; default 25MiB, between hosts segment-size");
   table.add("check-parameters-every", &DdpOptions::check_parameters_every,
             "Steps between checks that all ranks have equal parameters; 0: never", zero_or_more());
   table.begin_group("Parameters without a gradient");

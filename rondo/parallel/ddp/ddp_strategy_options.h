@@ -14,7 +14,7 @@ class Context;
 class Strategy;
 
 // Options of strategy "ddp". Between hosts a unit's gradients form a bucket. There bucket_bytes, if set, is
-// both the size up to which units are fused and the block size, and its default is block_bytes.
+// both the size up to which units are fused and the segment size, and its default is segment_bytes.
 struct DdpStrategyOptions : DdpOptions, CommunicationOptions {
   std::string codec = "none";  // name for make_comm_hook()
 };

@@ -64,7 +64,7 @@ const at::Tensor& FlatAllReduce::factor() {
   return factor_;
 }
 
-std::vector<TransferStep> FlatAllReduce::steps(std::size_t /*block*/) {
+std::vector<TransferStep> FlatAllReduce::steps(std::size_t /*segment*/) {
   std::vector<TransferStep> steps(1);
   steps.front() = {"all_reduce", bucket().bytes(), std::bind_front(&FlatAllReduce::start, this)};
   return steps;

@@ -22,7 +22,7 @@ class FlatAllReduce final : public Transfer {
   void store(const at::Tensor& result, const std::vector<bool>& untouched) override;
 
  private:
-  std::vector<TransferStep> steps(std::size_t block) override;
+  std::vector<TransferStep> steps(std::size_t segment) override;
   void discard() noexcept override;
   // Returns true if the engine divides, after a sum in the same order on every engine.
   bool engine_divides() const { return !hook_.run && in_rank_order_ && weight().equal; }

@@ -18,16 +18,17 @@ bool is_large(const ModelTensor& parameter) { return Bytes{parameter.tensor.nbyt
 
 }  // namespace
 
-void Transfer::launch(CommunicationQueue& queue, const BlockOrder& order, const CommunicationBlock& common) {
+void Transfer::launch(CommunicationQueue& queue, const SegmentOrder& order,
+                      const CommunicationSegment& common) {
   queue_ = &queue;
   launched_ = true;
-  const std::size_t count = blocks();
-  for (std::size_t block = 0; block < count; ++block) {
-    const std::size_t index = bucket_.index * count + block;
+  const std::size_t count = segments();
+  for (std::size_t segment = 0; segment < count; ++segment) {
+    const std::size_t index = bucket_.index * count + segment;
     const auto [slot, priority] = order.of(index, bucket_.count * count);
     std::optional<CommunicationQueue::Ticket> last;
-    for (TransferStep& step : steps(block)) {
-      CommunicationBlock queued = common;
+    for (TransferStep& step : steps(segment)) {
+      CommunicationSegment queued = common;
       queued.collective = step.collective;
       queued.index = index;
       queued.bytes = step.bytes;
@@ -84,7 +85,7 @@ void InPlaceAllReduce::take_missing(std::size_t member) {
   take(member);
 }
 
-std::vector<TransferStep> InPlaceAllReduce::steps(std::size_t /*block*/) {
+std::vector<TransferStep> InPlaceAllReduce::steps(std::size_t /*segment*/) {
   std::vector<TransferStep> steps(1);
   steps.front() = {"all_reduce", bucket().bytes(), std::bind_front(&InPlaceAllReduce::start, this)};
   return steps;

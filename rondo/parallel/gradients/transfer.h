@@ -13,10 +13,10 @@
 
 namespace rondo {
 
-// One of the consecutive operations that reduce a block of a bucket.
+// One of the consecutive operations that reduce a segment of a bucket.
 struct TransferStep {
-  const char* collective = "";  // see CommunicationBlock
-  Bytes bytes;                  // see CommunicationBlock
+  const char* collective = "";  // see CommunicationSegment
+  Bytes bytes;                  // see CommunicationSegment
   // Starts the operation without waiting. The previous step must be finished.
   std::function<BucketFuture()> start;
 };
@@ -45,10 +45,10 @@ class Transfer {
   virtual void take(std::size_t member) = 0;
   // Takes a gradient that was not computed in this pass: contributes the old content of `.grad`, or zeros.
   virtual void take_missing(std::size_t member) = 0;
-  // Queues the reduction without waiting for it, in blocks placed by `order`. All gradients must have been
-  // taken. Called in the same order on all ranks. `common`: the fields of blocks that the transfer does not
+  // Queues the reduction without waiting for it, in segments placed by `order`. All gradients must have been
+  // taken. Called in the same order on all ranks. `common`: the fields of segments that the transfer does not
   // set: unit, description, time. `queue` must outlive the object.
-  void launch(CommunicationQueue& queue, const BlockOrder& order, const CommunicationBlock& common);
+  void launch(CommunicationQueue& queue, const SegmentOrder& order, const CommunicationSegment& common);
   // Returns true between launch() and finish().
   bool launched() const { return launched_; }
   // Returns true if finish() would not block.
@@ -61,10 +61,10 @@ class Transfer {
   void abandon() noexcept;
 
  protected:
-  // Returns the number of blocks, which are queued independently of each other.
-  virtual std::size_t blocks() const { return 1; }
-  // Returns the operations that reduce a block, in order.
-  virtual std::vector<TransferStep> steps(std::size_t block) = 0;
+  // Returns the number of segments, which are queued independently of each other.
+  virtual std::size_t segments() const { return 1; }
+  // Returns the operations that reduce a segment, in order.
+  virtual std::vector<TransferStep> steps(std::size_t segment) = 0;
   // Implements finish() after the reduction. `result` is the result of the last operation's future.
   virtual void store(const at::Tensor& result, const std::vector<bool>& untouched) = 0;
   // Implements abandon().
@@ -79,7 +79,7 @@ class Transfer {
   const Bucket bucket_;
   const WeightSource& weight_;
   CommunicationQueue* queue_ = nullptr;
-  std::vector<CommunicationQueue::Ticket> tickets_;  // tickets of the blocks' last steps
+  std::vector<CommunicationQueue::Ticket> tickets_;  // tickets of the segments' last steps
   bool launched_ = false;
 };
 
@@ -102,7 +102,7 @@ class InPlaceAllReduce final : public Transfer {
     at::Tensor before;  // content of `.grad` before the pass
   };
 
-  std::vector<TransferStep> steps(std::size_t block) override;
+  std::vector<TransferStep> steps(std::size_t segment) override;
   BucketFuture start();
   void store(const at::Tensor& result, const std::vector<bool>& untouched) override;
   void discard() noexcept override { missing_.clear(); }

@@ -11,8 +11,8 @@
 
 namespace rondo {
 
-// A bucket's gradients, or another block of communication, in flight: a message, continuations that run after
-// it, and in the end a tensor.
+// A bucket's gradients, or another segment of communication, in flight: a message, continuations that run
+// after it, and in the end a tensor.
 //
 // The counterpart of c10::ivalue::Future in PyTorch's communication hooks, with two differences. Nothing runs
 // in the background: continuations run on the thread that drives the backward pass, because a thread of the

@@ -18,19 +18,19 @@ namespace {
 // Time for other ranks to receive the message that this rank stops, or for the leader to announce it.
 constexpr auto kStopPatience = std::chrono::seconds(2);
 
-std::string name_of(const CommunicationBlock& block) {
-  return block.describe ? block.describe() : str(block.collective, " of unit '", block.unit, "'");
+std::string name_of(const CommunicationSegment& segment) {
+  return segment.describe ? segment.describe() : str(segment.collective, " of unit '", segment.unit, "'");
 }
 
 // Returns the exception being handled; an exception that is not rondo's becomes an Error that names the
-// block.
-std::exception_ptr named_failure(const CommunicationBlock& block, const char* how) {
+// segment.
+std::exception_ptr named_failure(const CommunicationSegment& segment, const char* how) {
   try {
     throw;
   } catch (const Error&) {
     return std::current_exception();
   } catch (const std::exception& error) {
-    return std::make_exception_ptr(Error(str(name_of(block), " ", how, ": ", plain_message(error))));
+    return std::make_exception_ptr(Error(str(name_of(segment), " ", how, ": ", plain_message(error))));
   }
 }
 
@@ -54,7 +54,7 @@ EndTime note_end(c10d::Work& work) {
 
 struct CommunicationQueue::Entry {
   Ticket ticket = 0;
-  CommunicationBlock block;
+  CommunicationSegment segment;
   TraceSpan span;
   BucketFuture future;      // set before the entry is in running_
   BucketFuture::Work work;  // first message; constant once set
@@ -63,7 +63,7 @@ struct CommunicationQueue::Entry {
   bool has_order = false;
   bool started = false;
   bool finished = false;
-  bool awaited = false;      // a call waits for the block
+  bool awaited = false;      // a call waits for the segment
   EndTime told_ns;           // 0 until the engine has reported the end; null if it does not report
   std::int64_t seen_ns = 0;  // 0 until the end was observed
 
@@ -107,17 +107,17 @@ CommunicationQueue::~CommunicationQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-CommunicationQueue::Ticket CommunicationQueue::submit(CommunicationBlock block) {
+CommunicationQueue::Ticket CommunicationQueue::submit(CommunicationSegment segment) {
   const auto entry = std::make_shared<Entry>();
   TraceSpan& span = entry->span;
-  span.name = block.collective;
+  span.name = segment.collective;
   span.lane = Lane::communication;
-  span.unit = block.unit;
-  span.bucket = static_cast<std::int64_t>(block.index);
-  span.bytes = block.bytes.count;
-  span.queued_ns = block.ready_ns > 0 ? block.ready_ns : monotonic_ns();
+  span.unit = segment.unit;
+  span.bucket = static_cast<std::int64_t>(segment.index);
+  span.bytes = segment.bytes.count;
+  span.queued_ns = segment.ready_ns > 0 ? segment.ready_ns : monotonic_ns();
   span.exposed_ns = 0;
-  entry->block = std::move(block);
+  entry->segment = std::move(segment);
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   entry->ticket = first_ + open_.size();
@@ -136,9 +136,9 @@ CommunicationQueue::EntryPointer CommunicationQueue::find(Ticket ticket) const {
   return ticket < first_ || ticket - first_ >= open_.size() ? nullptr : open_[ticket - first_];
 }
 
-// Returns the block that must finish before `entry`, or null if it is finished.
+// Returns the segment that must finish before `entry`, or null if it is finished.
 CommunicationQueue::EntryPointer CommunicationQueue::before(const Entry& entry) const {
-  return entry.block.after ? find(*entry.block.after) : nullptr;
+  return entry.segment.after ? find(*entry.segment.after) : nullptr;
 }
 
 // The lock must be held here and in all functions down to wait().
@@ -148,7 +148,7 @@ void CommunicationQueue::release() {
 }
 
 // Arrival times of messages differ between ranks. They may decide when the next start happens, but never
-// which start is next: a turn is begun only by a block or by start_all().
+// which start is next: a turn is begun only by a segment or by start_all().
 void CommunicationQueue::move_on(bool waits) {
   for (;;) {
     if (!turn_.empty()) {
@@ -177,15 +177,15 @@ bool CommunicationQueue::has_room() const {
   return in_flight_limit_.count == 0 || under_way_.count == 0 || under_way_ < in_flight_limit_;
 }
 
-// A plan may defer blocks, and with them the blocks that come after.
+// A plan may defer segments, and with them the segments that come after.
 bool CommunicationQueue::is_released(const Entry& entry) const {
-  if (!entry.awaited && !policy_->allows(entry.block)) return false;
+  if (!entry.awaited && !policy_->allows(entry.segment)) return false;
   const EntryPointer first = before(entry);
   return !first || first->has_order || is_released(*first);
 }
 
-// Without a leader the block that `entry` comes after must be ordered, and is waited for when `entry` starts,
-// because the time at which it finishes differs between ranks.
+// Without a leader the segment that `entry` comes after must be ordered, and is waited for when `entry`
+// starts, because the time at which it finishes differs between ranks.
 bool CommunicationQueue::may_start(const Entry& entry) const {
   if (!is_released(entry)) return false;
   const EntryPointer first = before(entry);
@@ -199,14 +199,14 @@ bool CommunicationQueue::has_next() const {
 
 // Requires has_next().
 CommunicationQueue::EntryPointer CommunicationQueue::take_next() {
-  std::vector<const CommunicationBlock*> blocks;
+  std::vector<const CommunicationSegment*> segments;
   std::vector<Ticket> tickets;
   for (const EntryPointer& entry : waiting_) {
     if (!may_start(*entry)) continue;
-    blocks.push_back(&entry->block);
+    segments.push_back(&entry->segment);
     tickets.push_back(entry->ticket);
   }
-  return take(tickets[policy_->next(blocks)]);
+  return take(tickets[policy_->next(segments)]);
 }
 
 CommunicationQueue::EntryPointer CommunicationQueue::take(Ticket ticket) {
@@ -224,32 +224,32 @@ void CommunicationQueue::start(const EntryPointer& entry) {
   entry->span.begin_ns = monotonic_ns();
   // Attributes the engine's own message buffer, which the engine may free shortly after the message has
   // completed.
-  const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
+  const MemoryScope scope(MemoryCategory::communication, entry->segment.unit);
   try {
     const EntryPointer first = before(*entry);
     if (first) first->future.wait();  // with a leader it is finished
-    entry->future = entry->block.start();
-    entry->block.start = nullptr;  // the future keeps the references it needs
+    entry->future = entry->segment.start();
+    entry->segment.start = nullptr;  // the future keeps the references it needs
     entry->work = entry->future.message();
     if (leader_ && entry->future.has_round())
-      throw UsageError(str(entry->block.collective, " has several rounds, which rank 0 cannot order"));
+      throw UsageError(str(entry->segment.collective, " has several rounds, which rank 0 cannot order"));
     if (engine_tells_ && entry->work) entry->told_ns = note_end(*entry->work);
   } catch (...) {
-    failure_ = named_failure(entry->block, "could not be started");
+    failure_ = named_failure(entry->segment, "could not be started");
     std::rethrow_exception(failure_);
   }
   entry->started = true;
-  under_way_ = under_way_ + entry->block.bytes;
+  under_way_ = under_way_ + entry->segment.bytes;
   running_.push_back(entry);
   changed_.notify_all();
 }
 
 void CommunicationQueue::start_round(const EntryPointer& entry) {
-  const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
+  const MemoryScope scope(MemoryCategory::communication, entry->segment.unit);
   try {
     entry->future.start_round();
   } catch (...) {
-    failure_ = named_failure(entry->block, "failed");
+    failure_ = named_failure(entry->segment, "failed");
     std::rethrow_exception(failure_);
   }
 }
@@ -272,7 +272,7 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     std::unique_lock lock(mutex_);
     entry = find(ticket);
     if (!entry) return {};
-    // Blocks that this one comes after must start first.
+    // Segments that this one comes after must start first.
     for (EntryPointer needed = entry; needed; needed = before(*needed)) needed->awaited = true;
     if (!leader_) {
       while (!entry->has_order) ordered_.push_back(take_next());
@@ -285,19 +285,19 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     }
     check_startable(*entry);
   }
-  // No other call waits for the block that this one came after.
-  if (entry->block.after) wait(*entry->block.after);
+  // No other call waits for the segment that this one came after.
+  if (entry->segment.after) wait(*entry->segment.after);
   return complete(entry, /*exposed=*/true);
 }
 
-// Reports a leader that failed or whose rank left early. It stops its followers in an orderly way: blocks
+// Reports a leader that failed or whose rank left early. It stops its followers in an orderly way: segments
 // that it has ordered finish, the others never start.
 void CommunicationQueue::check_startable(const Entry& entry) const {
   if (failure_) std::rethrow_exception(failure_);
   if (entry.started || !leader_stopped_) return;
   // Rank 0 may have seen a failure in a group that this rank is not in.
   std::rethrow_exception(leader_->cause_of(std::make_exception_ptr(PeerLostError(
-      str(name_of(entry.block), " cannot start: rank 0, which orders the starts, has ended its queue"),
+      str(name_of(entry.segment), " cannot start: rank 0, which orders the starts, has ended its queue"),
       {0}))));
 }
 
@@ -312,7 +312,7 @@ bool CommunicationQueue::finished(Ticket ticket) {
     // With a leader, the queue's thread may be waiting for the future, which then has a single message.
     if (leader_ ? entry->work && !entry->work->isCompleted() : !entry->arrived()) return false;
   }
-  if (entry->block.after && !finished(*entry->block.after)) return false;
+  if (entry->segment.after && !finished(*entry->segment.after)) return false;
   complete(entry, /*exposed=*/false);
   return true;
 }
@@ -339,7 +339,7 @@ at::Tensor CommunicationQueue::complete(const EntryPointer& entry, bool exposed)
   try {
     result = entry->future.wait();
   } catch (...) {
-    const std::exception_ptr failure = named_failure(entry->block, "failed");
+    const std::exception_ptr failure = named_failure(entry->segment, "failed");
     fail(failure);
     std::rethrow_exception(failure);
   }
@@ -350,7 +350,7 @@ at::Tensor CommunicationQueue::complete(const EntryPointer& entry, bool exposed)
     const std::int64_t told = entry->told_ns ? entry->told_ns->load() : entry->seen_ns;
     entry->span.end_ns = told == 0 ? end : std::max(told, entry->span.begin_ns);
     if (exposed) entry->note_wait(begin, end);
-    under_way_.count -= entry->block.bytes.count;
+    under_way_.count -= entry->segment.bytes.count;
     open_[entry->ticket - first_] = nullptr;
     retire();
   }
@@ -405,7 +405,7 @@ void CommunicationQueue::lead() {
         start(entry);
         continue;
       }
-      // At least one block is running: otherwise there would be room, and a block that can start.
+      // At least one segment is running: otherwise there would be room, and a segment that can start.
       const auto place = std::find_if(running_.begin(), running_.end(),
                                       [](const EntryPointer& entry) { return !entry->finished; });
       oldest = *place;

@@ -15,23 +15,23 @@
 
 namespace rondo {
 
-// A queue of communication blocks that starts blocks in an order chosen by a policy, the same on all ranks. A
-// call that needs a block's result waits for that block and no other.
+// A queue of communication segments that starts segments in an order chosen by a policy, the same on all
+// ranks. A call that needs a segment's result waits for that segment and no other.
 //
-// Ranks submit the same blocks, and wait for the same blocks, in the same order. The common order of starts
-// is established in one of two ways.
+// Ranks submit the same segments, and wait for the same segments, in the same order. The common order of
+// starts is established in one of two ways.
 //
-// With a Leader, the first rank starts the block that its policy picks whenever there is room. It announces
-// the block's number to the other ranks, which start the same block. A thread of the queue does this, so that
-// a block can start in the middle of a computation. For engines that work in the background.
+// With a Leader, the first rank starts the segment that its policy picks whenever there is room. It announces
+// the segment's number to the other ranks, which start the same segment. A thread of the queue does this, so
+// that a segment can start in the middle of a computation. For engines that work in the background.
 //
-// Without a Leader, blocks start inside calls of the queue. The order follows from these calls alone, so all
-// ranks derive the same order. `in_flight_limit` is ignored, because the time at which a block finishes
+// Without a Leader, segments start inside calls of the queue. The order follows from these calls alone, so
+// all ranks derive the same order. `in_flight_limit` is ignored, because the time at which a segment finishes
 // differs between ranks. For the native engine, which works inside calls.
 //
-// Blocks with several rounds (communication hooks) require a queue without a leader. After each start of a
-// block, every earlier block with a round left starts one round before the next block may start. So later
-// rounds overlap with computation, and messages have the same order on all ranks.
+// Segments with several rounds (communication hooks) require a queue without a leader. After each start of a
+// segment, every earlier segment with a round left starts one round before the next segment may start. So
+// later rounds overlap with computation, and messages have the same order on all ranks.
 //
 // Used by the training thread.
 class CommunicationQueue {
@@ -47,27 +47,27 @@ class CommunicationQueue {
   CommunicationQueue(const CommunicationQueue&) = delete;
   CommunicationQueue& operator=(const CommunicationQueue&) = delete;
 
-  Ticket submit(CommunicationBlock block);
-  // Blocks until the block is finished. Returns the result of its future to the first caller, then an
-  // undefined tensor. Throws the engine's error, with the block named; the queue is then unusable until
+  Ticket submit(CommunicationSegment segment);
+  // Blocks until the segment is finished. Returns the result of its future to the first caller, then an
+  // undefined tensor. Throws the engine's error, with the segment named; the queue is then unusable until
   // abandon().
   at::Tensor wait(Ticket ticket);
-  // Returns true if the block is finished, without blocking. Throws as wait() does.
+  // Returns true if the segment is finished, without blocking. Throws as wait() does.
   bool finished(Ticket ticket);
   // Starts the rounds that are ready and records the messages that have ended, without blocking. Requires a
   // queue without a leader.
   void poll();
-  // Starts all blocks submitted so far and all their rounds, waiting for the messages before them. Other
+  // Starts all segments submitted so far and all their rounds, waiting for the messages before them. Other
   // collectives that the ranks run on the group are then at the same place in the order everywhere. Requires
   // a queue without a leader.
   void start_all();
-  // Waits for the messages in flight, successful or not, and drops all blocks. Requires a queue without a
+  // Waits for the messages in flight, successful or not, and drops all segments. Requires a queue without a
   // leader.
   void abandon() noexcept;
-  // Reports that the computation has reached a slot of the plan, and releases the blocks that the policy
+  // Reports that the computation has reached a slot of the plan, and releases the segments that the policy
   // deferred until then. Slots must be the same on all ranks.
   void reach(std::int64_t slot);
-  // Returns the spans of blocks finished since the last call, in order of their start.
+  // Returns the spans of segments finished since the last call, in order of their start.
   std::vector<TraceSpan> take_spans();
 
  private:
@@ -101,21 +101,21 @@ class CommunicationQueue {
 
   std::mutex mutex_;  // protects everything below
   std::condition_variable changed_;
-  // Submitted blocks whose position in the order is not fixed, in order of submission.
+  // Submitted segments whose position in the order is not fixed, in order of submission.
   std::vector<EntryPointer> waiting_;
-  // Without a leader: blocks whose position in the order is fixed, but not started.
+  // Without a leader: segments whose position in the order is fixed, but not started.
   std::deque<EntryPointer> ordered_;
-  std::deque<EntryPointer> turn_;     // blocks that start a round before the next block may start
-  std::deque<EntryPointer> running_;  // started blocks, in order of start
+  std::deque<EntryPointer> turn_;     // segments that start a round before the next segment may start
+  std::deque<EntryPointer> running_;  // started segments, in order of start
   std::size_t seen_ = 0;  // number of entries at the front of running_ that were observed to have ended
-  std::deque<EntryPointer> open_;  // submitted blocks by ticket, starting at first_; null once finished
+  std::deque<EntryPointer> open_;  // submitted segments by ticket, starting at first_; null once finished
   Ticket first_ = 0;
   Bytes under_way_;
   std::vector<TraceSpan> spans_;
   std::exception_ptr failure_;
   bool stopping_ = false;
   bool thread_ended_ = false;
-  bool leader_stopped_ = false;  // the leader has ended its queue: no more blocks start
+  bool leader_stopped_ = false;  // the leader has ended its queue: no more segments start
 
   std::thread thread_;  // last member, because it uses the ones above
 };

@@ -10,7 +10,7 @@ namespace rondo {
 namespace {
 
 constexpr int kTag = 7;
-// Messages other than a block's number.
+// Messages other than a segment's number.
 constexpr std::int64_t kStopped = -1;
 constexpr std::int64_t kAlive = -2;
 // Number of heartbeats per `patience`, so that one may be late.
@@ -50,7 +50,7 @@ void Leader::wait_for(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, 
     goes_on = goes_on && work->wait(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
   const std::lock_guard lock(mutex_);
   under_way_.clear();
-  if (!goes_on) throw CancelledError("this rank has stopped ordering its blocks");
+  if (!goes_on) throw CancelledError("this rank has stopped ordering its segments");
 }
 
 void Leader::give_up() noexcept {
@@ -77,7 +77,7 @@ void Leader::send_heartbeat() {
     try {
       send_to_all(kAlive);
     } catch (const std::exception&) {
-      return;  // the thread that publishes blocks gets the same error and reports it
+      return;  // the thread that publishes segments gets the same error and reports it
     }
     lock.lock();
   }
@@ -92,7 +92,7 @@ void Leader::end_pulse() {
   if (pulse_.joinable()) pulse_.join();
 }
 
-void Leader::publish(std::uint64_t block) { send_to_all(static_cast<std::int64_t>(block)); }
+void Leader::publish(std::uint64_t segment) { send_to_all(static_cast<std::int64_t>(segment)); }
 
 std::optional<std::uint64_t> Leader::next() {
   for (;;) {
@@ -105,7 +105,7 @@ std::optional<std::uint64_t> Leader::next() {
     } catch (const std::exception&) {
       if (Clock::now() - begin < patience_) throw;
       throw TimeoutError(str("rank 0 of group '", channel_.name(), "' has sent nothing for ",
-                             to_string(patience_), ", neither its next block nor a heartbeat"),
+                             to_string(patience_), ", neither its next segment nor a heartbeat"),
                          {0});
     }
     const auto word = message.front().item<std::int64_t>();

@@ -13,14 +13,14 @@
 
 namespace rondo {
 
-// A channel on which the first rank of a group announces to the others, block by block, which block it starts
-// next. One thread per rank uses it.
+// A channel on which the first rank of a group announces to the others, segment by segment, which segment it
+// starts next. One thread per rank uses it.
 //
 // The leader may have nothing to start for a long time, for example during an evaluation. Its own thread
 // therefore sends heartbeats, and the other ranks time out when they receive nothing for `patience`.
 class Leader {
  public:
-  // `channel` has the ranks of the group whose blocks are ordered, and is used for nothing else. All ranks
+  // `channel` has the ranks of the group whose segments are ordered, and is used for nothing else. All ranks
   // pass the same `patience`, the timeout for receiving from another rank.
   Leader(Group channel, Duration patience);
   ~Leader();
@@ -28,9 +28,9 @@ class Leader {
   Leader& operator=(const Leader&) = delete;
 
   bool leads() const { return channel_.rank() == 0; }
-  // Announces the next block to all other ranks. Leader only. Throws CommunicationError.
-  void publish(std::uint64_t block);
-  // Returns the next block; empty if the leader has stopped. Blocks while the leader is alive. Throws
+  // Announces the next segment to all other ranks. Leader only. Throws CommunicationError.
+  void publish(std::uint64_t segment);
+  // Returns the next segment; empty if the leader has stopped. Blocks while the leader is alive. Throws
   // TimeoutError, naming the leader, after `patience` without a message. Other ranks only.
   std::optional<std::uint64_t> next();
   // Makes next() return empty on the other ranks. Leader only.

@@ -11,15 +11,15 @@ namespace {
 class Fifo final : public SchedulePolicy {
  public:
   std::string name() const override { return "fifo"; }
-  std::size_t next(std::span<const CommunicationBlock* const>) override { return 0; }
+  std::size_t next(std::span<const CommunicationSegment* const>) override { return 0; }
 };
 
-// Starts the block that is needed first (ByteScheduler, Peng et al., SOSP'19; P3, Jayarajan et al.,
+// Starts the segment that is needed first (ByteScheduler, Peng et al., SOSP'19; P3, Jayarajan et al.,
 // MLSys'19).
 class Priority : public SchedulePolicy {
  public:
   std::string name() const override { return "priority"; }
-  std::size_t next(std::span<const CommunicationBlock* const> waiting) override {
+  std::size_t next(std::span<const CommunicationSegment* const> waiting) override {
     std::size_t first = 0;
     for (std::size_t i = 1; i < waiting.size(); ++i) {
       if (waiting[i]->priority < waiting[first]->priority) first = i;
@@ -28,23 +28,23 @@ class Priority : public SchedulePolicy {
   }
 };
 
-// Defers blocks to their slot, then starts them in the order of the plan, which is their priority.
+// Defers segments to their slot, then starts them in the order of the plan, which is their priority.
 class PlannedOrder final : public Priority {
  public:
   std::string name() const override { return "plan"; }
   void reach(std::int64_t slot) override { slot_ = slot; }
-  bool allows(const CommunicationBlock& block) const override { return block.slot <= slot_; }
+  bool allows(const CommunicationSegment& segment) const override { return segment.slot <= slot_; }
 
  private:
   std::int64_t slot_ = 0;
 };
 
-// Starts blocks in any legal order, to show that results do not depend on the order.
+// Starts segments in any legal order, to show that results do not depend on the order.
 class Random final : public SchedulePolicy {
  public:
   explicit Random(std::uint64_t seed) : stream_(seed) {}
   std::string name() const override { return "random"; }
-  std::size_t next(std::span<const CommunicationBlock* const> waiting) override {
+  std::size_t next(std::span<const CommunicationSegment* const> waiting) override {
     return stream_.below(waiting.size());
   }
   std::size_t release(std::size_t waiting) override { return stream_.below(waiting + 1); }

@@ -21,7 +21,7 @@ std::int64_t aligned(std::int64_t elements) {
 }  // namespace
 
 FlatLayout::FlatLayout(std::span<const std::int64_t> parameter_elements, int ranks,
-                       std::int64_t block_elements)
+                       std::int64_t segment_elements)
     : ranks_(ranks) {
   std::int64_t end = 0;
   for (const std::int64_t elements : parameter_elements) {
@@ -29,14 +29,14 @@ FlatLayout::FlatLayout(std::span<const std::int64_t> parameter_elements, int ran
     end = aligned(end + elements);
   }
   shard_elements_ = aligned(std::max<std::int64_t>(1, divide_rounding_up(end, ranks)));
-  block_shard_elements_ = shard_elements_;
-  if (block_elements > 0) {
-    // Blocks are equally long: a short last one would pay a message's latency for few bytes.
-    const std::int64_t wanted = std::max<std::int64_t>(1, block_elements / ranks);
+  segment_shard_elements_ = shard_elements_;
+  if (segment_elements > 0) {
+    // Segments are equally long: a short last one would pay a message's latency for few bytes.
+    const std::int64_t wanted = std::max<std::int64_t>(1, segment_elements / ranks);
     const std::int64_t count = std::max<std::int64_t>(1, (shard_elements_ + wanted / 2) / wanted);
-    block_shard_elements_ = aligned(divide_rounding_up(shard_elements_, count));
+    segment_shard_elements_ = aligned(divide_rounding_up(shard_elements_, count));
   }
-  blocks_ = static_cast<std::size_t>(divide_rounding_up(shard_elements_, block_shard_elements_));
+  segments_ = static_cast<std::size_t>(divide_rounding_up(shard_elements_, segment_shard_elements_));
 }
 
 FlatLayout::Slice FlatLayout::slice(std::size_t index, int rank) const {
@@ -48,9 +48,9 @@ FlatLayout::Slice FlatLayout::slice(std::size_t index, int rank) const {
   return {{begin - place.begin, end - place.begin}, begin - owned.begin};
 }
 
-ElementRange FlatLayout::block(std::size_t index) const {
-  const std::int64_t begin = static_cast<std::int64_t>(index) * block_shard_elements_;
-  return {begin, std::min(shard_elements_, begin + block_shard_elements_)};
+ElementRange FlatLayout::segment(std::size_t index) const {
+  const std::int64_t begin = static_cast<std::int64_t>(index) * segment_shard_elements_;
+  return {begin, std::min(shard_elements_, begin + segment_shard_elements_)};
 }
 
 FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout layout, Spec spec)
@@ -189,14 +189,14 @@ void FlatParameters::give_back() {
   }
 }
 
-at::Tensor FlatParameters::block_in_flat(int rank, std::size_t block) const {
-  const ElementRange range = layout_.block(block);
+at::Tensor FlatParameters::segment_in_flat(int rank, std::size_t segment) const {
+  const ElementRange range = layout_.segment(segment);
   return flat_.narrow(0, layout_.shard(rank).begin + range.begin, range.size());
 }
 
-at::Tensor FlatParameters::block_to_send(std::size_t block) const {
-  if (has_masters()) return block_in_flat(spec_.rank, block);
-  const ElementRange range = layout_.block(block);
+at::Tensor FlatParameters::segment_to_send(std::size_t segment) const {
+  if (has_masters()) return segment_in_flat(spec_.rank, segment);
+  const ElementRange range = layout_.segment(segment);
   return shard_.narrow(0, range.begin, range.size());
 }
 
@@ -208,8 +208,8 @@ void FlatParameters::keep(int first, int count, BufferPool& buffers) {
   kept_.copy_(flat_.narrow(0, layout_.shard(first).begin, kept_.numel()));
 }
 
-at::Tensor FlatParameters::block_in_kept(int index, std::size_t block) const {
-  const ElementRange range = layout_.block(block);
+at::Tensor FlatParameters::segment_in_kept(int index, std::size_t segment) const {
+  const ElementRange range = layout_.segment(segment);
   return kept_.narrow(0, layout_.shard(index).begin + range.begin, range.size());
 }
 

@@ -25,18 +25,19 @@ struct ElementRange {
 };
 
 // The layout of a unit's flat buffer: the range of each parameter, the shard that each rank owns, and the
-// blocks that are sent. Positions are in elements.
+// segments that are sent. Positions are in elements.
 //
 // Parameters follow one another, each at a multiple of kAlignment. The end is padded so that all ranks own
-// contiguous shards of equal length: rank r has [r, r + 1) * shard_elements(). A block is the same range of
-// every rank's shard, so every rank has an equal part in the communication of each block.
+// contiguous shards of equal length: rank r has [r, r + 1) * shard_elements(). A segment is the same range of
+// every rank's shard, so every rank has an equal part in the communication of each segment.
 class FlatLayout {
  public:
   // Alignment of parameters and shards: a cache line (16 float32).
   static constexpr std::int64_t kAlignment = 16;
 
-  // `block_elements`: approximate number of elements of the flat buffer per block; 0 for a single block.
-  FlatLayout(std::span<const std::int64_t> parameter_elements, int ranks, std::int64_t block_elements = 0);
+  // `segment_elements`: approximate number of elements of the flat buffer per segment; 0 for a single
+  // segment.
+  FlatLayout(std::span<const std::int64_t> parameter_elements, int ranks, std::int64_t segment_elements = 0);
 
   int ranks() const { return ranks_; }
   std::size_t parameters() const { return places_.size(); }
@@ -53,17 +54,17 @@ class FlatLayout {
   };
   Slice slice(std::size_t index, int rank) const;
 
-  // Return the number of blocks, and the range of block `index` within every rank's shard.
-  std::size_t blocks() const { return blocks_; }
-  ElementRange block(std::size_t index) const;
+  // Return the number of segments, and the range of segment `index` within every rank's shard.
+  std::size_t segments() const { return segments_; }
+  ElementRange segment(std::size_t index) const;
 
  private:
   int ranks_;
   std::vector<ElementRange> places_;
   std::int64_t shard_elements_ = 0;
-  // Length of a block within each shard; the last block may be shorter.
-  std::int64_t block_shard_elements_ = 0;
-  std::size_t blocks_ = 1;
+  // Length of a segment within each shard; the last segment may be shorter.
+  std::int64_t segment_shard_elements_ = 0;
+  std::size_t segments_ = 1;
 };
 
 class OffloadFiles;
@@ -109,10 +110,10 @@ class FlatParameters {
   // Returns the flat `part` of parameter `index` with as many dimensions as the parameter has, as
   // Shard::local_sizes(). Rules for optimizer groups such as `p.dim() >= 2` then hold for the part too.
   at::Tensor shaped(const at::Tensor& part, std::size_t index) const;
-  // Returns block `block` of the shard of `rank` within the buffer. The buffer must have memory.
-  at::Tensor block_in_flat(int rank, std::size_t block) const;
-  // Returns block `block` of this rank's shard in the buffer's dtype. Call publish() first.
-  at::Tensor block_to_send(std::size_t block) const;
+  // Returns segment `segment` of the shard of `rank` within the buffer. The buffer must have memory.
+  at::Tensor segment_in_flat(int rank, std::size_t segment) const;
+  // Returns segment `segment` of this rank's shard in the buffer's dtype. Call publish() first.
+  at::Tensor segment_to_send(std::size_t segment) const;
 
   // Returns true if the buffer has memory.
   bool allocated() const { return allocated_; }
@@ -133,10 +134,10 @@ class FlatParameters {
   void publish();
 
   // Copies the buffer's shards [first, first + count) before release(), for a gather among fewer ranks.
-  // drop_kept() frees the copy. `index` of block_in_kept() counts from `first`.
+  // drop_kept() frees the copy. `index` of segment_in_kept() counts from `first`.
   void keep(int first, int count, BufferPool& buffers);
   bool keeps() const { return kept_.defined(); }
-  at::Tensor block_in_kept(int index, std::size_t block) const;
+  at::Tensor segment_in_kept(int index, std::size_t segment) const;
   void drop_kept(BufferPool& buffers);
 
   // Updates the separate shard after the buffer's values were changed from outside. Master weights stay

@@ -20,39 +20,39 @@ Bytes codec_memory(const std::string& codec, Bytes gradients, int ranks) {
   return Bytes{encodings + (made->needs_residual() ? residuals : 0)};
 }
 
-CodedBlocks::CodedBlocks(const std::string& codec, const FlatLayout& layout, const Group& shards,
-                         const Group& replicas, bool gathers)
-    : gathers_(gathers), blocks_(layout.blocks()) {
+CodedSegments::CodedSegments(const std::string& codec, const FlatLayout& layout, const Group& shards,
+                             const Group& replicas, bool gathers)
+    : gathers_(gathers), segments_(layout.segments()) {
   const std::shared_ptr<collective::Codec> shared = collective::make_codec(codec);
   const bool scatters = shards.size() > 1;
   feedback_.reserve(*shared, scatters ? layout.flat_elements() : 0,
                     scatters && gathers ? layout.shard_elements() : 0);
-  for (std::size_t index = 0; index < blocks_.size(); ++index) {
-    Block& block = blocks_[index];
-    const ElementRange part = layout.block(index);
-    if (scatters) block.scatter = std::make_unique<CodedReduceScatter>(shared, shards.backend());
-    if (scatters && gathers) block.gather = std::make_unique<CodedAllGather>(shared, shards.backend());
+  for (std::size_t index = 0; index < segments_.size(); ++index) {
+    Segment& segment = segments_[index];
+    const ElementRange part = layout.segment(index);
+    if (scatters) segment.scatter = std::make_unique<CodedReduceScatter>(shared, shards.backend());
+    if (scatters && gathers) segment.gather = std::make_unique<CodedAllGather>(shared, shards.backend());
     if (replicas.member() && replicas.size() > 1) {
-      block.copies = std::make_unique<CodedAllReduce>(shared, replicas.backend(), ReduceOp::SUM,
-                                                      /*error_feedback=*/true);
-      block.copies->reserve(at::empty({part.size()}, at::kFloat));
+      segment.copies = std::make_unique<CodedAllReduce>(shared, replicas.backend(), ReduceOp::SUM,
+                                                        /*error_feedback=*/true);
+      segment.copies->reserve(at::empty({part.size()}, at::kFloat));
     }
     for (int rank = 0; rank < layout.ranks(); ++rank)
-      block.residuals.push_back(
+      segment.residuals.push_back(
           residual_part(feedback_.values, layout.shard(rank).begin + part.begin, part.size()));
-    block.sum_residual = residual_part(feedback_.sums, part.begin, part.size());
+    segment.sum_residual = residual_part(feedback_.sums, part.begin, part.size());
   }
 }
 
-std::vector<TransferStep> CodedBlocks::encode(std::size_t index, const std::vector<at::Tensor>& parts,
-                                              const at::Tensor& sum, Bytes bytes) {
-  Block& block = blocks_[index];
+std::vector<TransferStep> CodedSegments::encode(std::size_t index, const std::vector<at::Tensor>& parts,
+                                                const at::Tensor& sum, Bytes bytes) {
+  Segment& segment = segments_[index];
   std::vector<TransferStep> steps;
-  if (block.scatter) {
-    block.scatter->encode(parts, block.residuals);
-    steps.push_back({"reduce_scatter", bytes, [&block, sum] {
-                       return BucketFuture(block.scatter->start()).then([&block, sum](const at::Tensor&) {
-                         block.scatter->add(sum);
+  if (segment.scatter) {
+    segment.scatter->encode(parts, segment.residuals);
+    steps.push_back({"reduce_scatter", bytes, [&segment, sum] {
+                       return BucketFuture(segment.scatter->start()).then([&segment, sum](const at::Tensor&) {
+                         segment.scatter->add(sum);
                          return at::Tensor();
                        });
                      }});
@@ -60,39 +60,40 @@ std::vector<TransferStep> CodedBlocks::encode(std::size_t index, const std::vect
     sum.copy_(parts.front());
   }
   // With one shard rank there is no scatter, so the whole gradient is combined directly in `parts`.
-  const at::Tensor shard = block.scatter || !gathers_ ? sum : parts.front();
-  if (block.copies) {
-    const auto end = [&block](const at::Tensor&) {
-      block.copies->next();
+  const at::Tensor shard = segment.scatter || !gathers_ ? sum : parts.front();
+  if (segment.copies) {
+    const auto end = [&segment](const at::Tensor&) {
+      segment.copies->next();
       return at::Tensor();
     };
-    const bool has_second = block.copies->messages() > 1;
-    steps.push_back({"all_reduce", Bytes{shard.nbytes()}, [&block, shard, end, has_second] {
-                       BucketFuture first(block.copies->start(shard));
+    const bool has_second = segment.copies->messages() > 1;
+    steps.push_back({"all_reduce", Bytes{shard.nbytes()}, [&segment, shard, end, has_second] {
+                       BucketFuture first(segment.copies->start(shard));
                        return has_second ? std::move(first) : std::move(first).then(end);
                      }});
     if (has_second) {
       steps.push_back({"all_reduce", Bytes{shard.nbytes()},
-                       [&block, end] { return BucketFuture(block.copies->next()).then(end); }});
+                       [&segment, end] { return BucketFuture(segment.copies->next()).then(end); }});
     }
   }
-  if (block.gather) {
-    steps.push_back({"all_gather", bytes, [&block, parts, sum] {
-                       block.gather->encode(sum, block.sum_residual, static_cast<std::size_t>(sum.numel()));
-                       return BucketFuture(block.gather->start()).then([&block, parts](const at::Tensor&) {
-                         block.gather->decode(parts);
-                         return at::Tensor();
-                       });
-                     }});
+  if (segment.gather) {
+    steps.push_back(
+        {"all_gather", bytes, [&segment, parts, sum] {
+           segment.gather->encode(sum, segment.sum_residual, static_cast<std::size_t>(sum.numel()));
+           return BucketFuture(segment.gather->start()).then([&segment, parts](const at::Tensor&) {
+             segment.gather->decode(parts);
+             return at::Tensor();
+           });
+         }});
   }
   return steps;
 }
 
-CommState CodedBlocks::memory() const {
+CommState CodedSegments::memory() const {
   CommState memory;
   feedback_.add_to(memory);
-  for (std::size_t index = 0; index < blocks_.size(); ++index) {
-    if (const auto& copies = blocks_[index].copies)
+  for (std::size_t index = 0; index < segments_.size(); ++index) {
+    if (const auto& copies = segments_[index].copies)
       copies->feedback().add_to(memory, str("copies/", index, "/"));
   }
   return memory;
@@ -103,8 +104,8 @@ ReduceScatter::ReduceScatter(Bucket bucket, const WeightSource& weight, const Fl
     : Transfer(std::move(bucket), weight), layout_(layout), buffers_(buffers), options_(std::move(options)) {
   if (options_.codec.empty() || this->bucket().parameters.front().tensor.scalar_type() != at::kFloat) return;
   const MemoryScope scope(MemoryCategory::communication, options_.unit);
-  coded_ = std::make_unique<CodedBlocks>(options_.codec, layout_, options_.shards, options_.replicas,
-                                         options_.gathers);
+  coded_ = std::make_unique<CodedSegments>(options_.codec, layout_, options_.shards, options_.replicas,
+                                           options_.gathers);
 }
 
 void ReduceScatter::begin() {
@@ -144,20 +145,20 @@ void ReduceScatter::zero_padding() {
   }
 }
 
-std::vector<TransferStep> ReduceScatter::steps(std::size_t block) {
+std::vector<TransferStep> ReduceScatter::steps(std::size_t segment) {
   const MemoryScope scope(MemoryCategory::communication, options_.unit);
   if (!sums_.defined()) {
     sums_ = buffers_.take(layout_.shard_elements(), flat_.options(),
                           {MemoryCategory::communication, options_.unit});
   }
-  const ElementRange part = layout_.block(block);
+  const ElementRange part = layout_.segment(segment);
   const at::Tensor sum = sums_.narrow(0, part.begin, part.size());
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < layout_.ranks(); ++rank)
     parts.push_back(flat_.narrow(0, layout_.shard(rank).begin + part.begin, part.size()));
   const Bytes bytes{flat_.nbytes() / static_cast<std::size_t>(layout_.shard_elements()) *
                     static_cast<std::size_t>(part.size())};
-  return coded_ ? coded_->encode(block, parts, sum, bytes) : plain_steps(parts, sum, bytes);
+  return coded_ ? coded_->encode(segment, parts, sum, bytes) : plain_steps(parts, sum, bytes);
 }
 
 std::vector<TransferStep> ReduceScatter::plain_steps(const std::vector<at::Tensor>& parts,

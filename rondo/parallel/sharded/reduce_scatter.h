@@ -22,19 +22,19 @@ namespace rondo {
 // collective::make_codec().
 Bytes codec_memory(const std::string& codec, Bytes gradients, int ranks);
 
-// A reduction of a unit's float32 gradients, encoded by a codec, block by block. Each rank sends every other
-// rank the encoding of that rank's shard, and sums the shards received (coded_collectives.h). Replicas of a
-// shard are combined by an all-reduce. If every rank needs the whole sum, each rank then sends the encoding
-// of its shard. Encoding errors are added to the gradients of the next pass. Calls have the order of
+// A reduction of a unit's float32 gradients, encoded by a codec, segment by segment. Each rank sends every
+// other rank the encoding of that rank's shard, and sums the shards received (coded_collectives.h). Replicas
+// of a shard are combined by an all-reduce. If every rank needs the whole sum, each rank then sends the
+// encoding of its shard. Encoding errors are added to the gradients of the next pass. Calls have the order of
 // ReduceScatter.
-class CodedBlocks {
+class CodedSegments {
  public:
   // `replicas`: ranks that hold the same shard; not a member if there are none. `gathers`: whether every rank
   // needs the whole sum.
-  CodedBlocks(const std::string& codec, const FlatLayout& layout, const Group& shards, const Group& replicas,
-              bool gathers);
+  CodedSegments(const std::string& codec, const FlatLayout& layout, const Group& shards,
+                const Group& replicas, bool gathers);
 
-  // Encodes block `index`, with parts[r] for rank r, and returns the operations to run, in order. The last
+  // Encodes segment `index`, with parts[r] for rank r, and returns the operations to run, in order. The last
   // one leaves the sum of this rank's part in `sum`, or the whole sum in `parts` if all ranks need it.
   std::vector<TransferStep> encode(std::size_t index, const std::vector<at::Tensor>& parts,
                                    const at::Tensor& sum, Bytes bytes);
@@ -43,7 +43,7 @@ class CodedBlocks {
   CommState memory() const;
 
  private:
-  struct Block {
+  struct Segment {
     std::unique_ptr<CodedReduceScatter> scatter;  // null with one rank
     std::unique_ptr<CodedAllReduce> copies;       // null without replicas
     std::unique_ptr<CodedAllGather> gather;       // null if no rank needs the whole sum
@@ -52,15 +52,15 @@ class CodedBlocks {
   };
 
   const bool gathers_;
-  std::vector<Block> blocks_;
+  std::vector<Segment> segments_;
   ErrorFeedback
       feedback_;  // of the whole buffer, and of this rank's shard if its sums are encoded for all ranks
 };
 
-// A transfer through a flat buffer, on any engine: a reduce-scatter in blocks, so that each rank sums its
+// A transfer through a flat buffer, on any engine: a reduce-scatter in segments, so that each rank sums its
 // shard.
 // `.grad` then is this rank's flat part of each gradient. If every rank needs the whole sum, an all-gather of
-// each block follows. It may be deferred to the unit's next forward pass (DeAR, Zhang et al., 2023), since
+// each segment follows. It may be deferred to the unit's next forward pass (DeAR, Zhang et al., 2023), since
 // nothing waits for it before finish(); `.grad` then is the whole gradient.
 class ReduceScatter final : public Transfer {
  public:
@@ -92,12 +92,12 @@ class ReduceScatter final : public Transfer {
   CommState memory() const { return coded_ ? coded_->memory() : CommState(); }
 
  private:
-  std::size_t blocks() const override { return layout_.blocks(); }
-  std::vector<TransferStep> steps(std::size_t block) override;
+  std::size_t segments() const override { return layout_.segments(); }
+  std::vector<TransferStep> steps(std::size_t segment) override;
   void store(const at::Tensor& result, const std::vector<bool>& untouched) override;
   void discard() noexcept override;
 
-  // Returns the operations for a block without a codec: the parts of all ranks are summed into `sum`.
+  // Returns the operations for a segment without a codec: the parts of all ranks are summed into `sum`.
   std::vector<TransferStep> plain_steps(const std::vector<at::Tensor>& parts, const at::Tensor& sum,
                                         Bytes bytes) const;
   void zero_padding();
@@ -105,10 +105,10 @@ class ReduceScatter final : public Transfer {
   const FlatLayout& layout_;
   BufferPool& buffers_;
   const Options options_;
-  std::unique_ptr<CodedBlocks> coded_;  // null without a codec
-  at::Tensor factor_;                   // scalar of the current pass
-  at::Tensor flat_;                     // all gradients of this rank, and the sums if kept
-  at::Tensor sums_;                     // this rank's shard of the sum
+  std::unique_ptr<CodedSegments> coded_;  // null without a codec
+  at::Tensor factor_;                     // scalar of the current pass
+  at::Tensor flat_;                       // all gradients of this rank, and the sums if kept
+  at::Tensor sums_;                       // this rank's shard of the sum
 };
 
 }  // namespace rondo

@@ -12,9 +12,9 @@
 #include "rondo/nn/unit_state.h"
 #include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/step_announcement.h"
-#include "rondo/parallel/sharded/block_schedule.h"
 #include "rondo/parallel/sharded/forbidden_access.h"
 #include "rondo/parallel/sharded/gradient_scale.h"
+#include "rondo/parallel/sharded/segment_schedule.h"
 #include "rondo/parallel/sharded/shard_optimizer.h"
 #include "rondo/parallel/sharded/sharded_setup.h"
 #include "rondo/parallel/sharded/unit_plans.h"
@@ -82,8 +82,8 @@ class WatchedUnits {
 // pass may come after gradients of the next step, or not at all, the parts of all units run when the next
 // step begins.
 //
-// With the schedule of a plan, and an engine that works in the background, gathers and blocks start at their
-// slots. All gradients are then complete before the optimizer runs, as the planner assumes.
+// With the schedule of a plan, and an engine that works in the background, gathers and segments start at
+// their slots. All gradients are then complete before the optimizer runs, as the planner assumes.
 class ShardedModel final : public PreparedModel, private ModelParts {
  public:
   // Throws UsageError for a plan that does not fit the model, and MismatchError if ranks have different
@@ -179,7 +179,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   const ShardedUnits& units_ = setup_.units;
   std::int64_t exposed_ns_ = 0;  // of the current step
   UnitOrder order_;
-  BlockSchedule schedule_;
+  SegmentSchedule schedule_;
   UnitReducer reducer_;
   ShardOptimizer optimizer_;
   ForbiddenGradients forbidden_;

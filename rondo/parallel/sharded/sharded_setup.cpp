@@ -139,7 +139,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   verify_same_setup(tensors, plan, options, context.world());
   broadcast_coalesced(tensors.all_tensors(), context.world(), 0);
   make_groups(context, options);
-  environment.block_bytes = in_background ? options.block_bytes : Bytes{};
+  environment.segment_bytes = in_background ? options.segment_bytes : Bytes{};
   if (options.codec != "none" && context.world_size() > 1) environment.codec = options.codec;
   environment.buffers = &buffers;
   environment.policy = options.mixed_precision;
@@ -222,13 +222,13 @@ void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const Context
   // A plan decides when each unit is sent. Without a queue, joining units has no benefit.
   const bool by_need = in_background && !launches;
   groups = join_small_units(std::move(model_units), shardings, by_need ? options.fuse_bytes : Bytes{});
-  if (by_need) groups = split_root(std::move(groups), options.block_bytes);
+  if (by_need) groups = split_root(std::move(groups), options.segment_bytes);
 }
 
 void ShardedSetup::make_queue(Context& context, const ShardedOptions& options) {
   std::unique_ptr<Leader> leader;
   if (in_background) {
-    // Blocks are sent while this thread runs other collectives, so they need a communicator of their own.
+    // Segments are sent while this thread runs other collectives, so they need a communicator of their own.
     const std::vector<int>& everyone = context.world().ranks();
     if (!environment.replica_group.member()) environment.shard_group = context.new_group(everyone);
     leader = std::make_unique<Leader>(context.new_group(everyone), context.timeout());
@@ -249,8 +249,8 @@ void ShardedSetup::make_units() {
     *owner += static_cast<std::int64_t>(bytes);
     UnitEnvironment own = environment;
     if (launches)
-      own.block_bytes.count = static_cast<std::uint64_t>(
-          divide_rounding_up(static_cast<std::int64_t>(bytes), launches->blocks(i)));
+      own.segment_bytes.count = static_cast<std::uint64_t>(
+          divide_rounding_up(static_cast<std::int64_t>(bytes), launches->segments(i)));
     units.push_back(std::make_unique<ShardedUnit>(groups[i].unit, groups[i].sharding, own,
                                                   static_cast<int>(owner - owned.begin())));
   }

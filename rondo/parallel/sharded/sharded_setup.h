@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rondo/backend/context.h"
-#include "rondo/parallel/sharded/block_schedule.h"
+#include "rondo/parallel/sharded/segment_schedule.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
 #include "rondo/parallel/sharded/unit_memory.h"
@@ -29,7 +29,7 @@ class ShardedSetup {
   BufferPool buffers;
   UnitEnvironment environment;
   cost::StepPlan plan;
-  std::optional<SlotLaunches> launches;       // the plan's schedule, if blocks are queued
+  std::optional<SlotLaunches> launches;       // the plan's schedule, if segments are queued
   std::unique_ptr<CommunicationQueue> queue;  // shared by all units
   std::vector<UnitGroup> groups;              // parameters of each unit
   ShardedUnits units;

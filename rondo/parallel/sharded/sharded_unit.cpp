@@ -23,7 +23,7 @@ FlatLayout layout_of(const std::vector<ModelTensor>& parameters, at::ScalarType 
   for (const ModelTensor& parameter : parameters) elements.push_back(parameter.tensor.numel());
   const auto width = static_cast<std::int64_t>(c10::elementSize(compute));
   return {elements, environment.shard_group.size(),
-          static_cast<std::int64_t>(environment.block_bytes.count) / width};
+          static_cast<std::int64_t>(environment.segment_bytes.count) / width};
 }
 
 // Returns ddp for a single rank: it has all of every parameter, so there is nothing to gather or free.
@@ -145,7 +145,7 @@ bool ShardedUnit::has_masters() const {
                      [](const Part& part) { return part.parameters->has_masters(); });
 }
 
-void ShardedUnit::start_gather(const BlockOrder& order) {
+void ShardedUnit::start_gather(const SegmentOrder& order) {
   if (presence_ != Presence::missing) return;
   presence_ = Presence::gathering;
   for (Part& part : parts_) {
@@ -161,38 +161,39 @@ void ShardedUnit::start_gather(const BlockOrder& order) {
   }
 }
 
-void ShardedUnit::gather_part(Part& part, const BlockOrder& order) {
+void ShardedUnit::gather_part(Part& part, const SegmentOrder& order) {
   FlatParameters& parameters = *part.parameters;
   parameters.publish();
-  for (std::size_t block = 0; block < parameters.layout().blocks(); ++block) {
+  for (std::size_t segment = 0; segment < parameters.layout().segments(); ++segment) {
     std::vector<at::Tensor> outputs;
     for (int rank = 0; rank < environment_.shard_group.size(); ++rank)
-      outputs.push_back(parameters.block_in_flat(rank, block));
-    gather_block(part, environment_.shard_group, block, order.of(block, parameters.layout().blocks()),
-                 parameters.block_to_send(block), std::move(outputs));
+      outputs.push_back(parameters.segment_in_flat(rank, segment));
+    gather_segment(part, environment_.shard_group, segment, order.of(segment, parameters.layout().segments()),
+                   parameters.segment_to_send(segment), std::move(outputs));
   }
 }
 
 // Each member has kept the shards of several ranks, one after the other.
-void ShardedUnit::gather_kept_part(Part& part, const BlockOrder& order) {
+void ShardedUnit::gather_kept_part(Part& part, const SegmentOrder& order) {
   const Group& group = environment_.reshard_group;
   const FlatParameters& parameters = *part.parameters;
-  const std::size_t blocks = parameters.layout().blocks();
+  const std::size_t segments = parameters.layout().segments();
   const int shards = parameters.layout().ranks() / group.size();
   for (int shard = 0; shard < shards; ++shard) {
-    for (std::size_t block = 0; block < blocks; ++block) {
+    for (std::size_t segment = 0; segment < segments; ++segment) {
       std::vector<at::Tensor> outputs;
       for (int member = 0; member < group.size(); ++member)
-        outputs.push_back(parameters.block_in_flat(member * shards + shard, block));
-      gather_block(part, group, static_cast<std::size_t>(shard) * blocks + block, order.of(block, blocks),
-                   parameters.block_in_kept(shard, block), std::move(outputs));
+        outputs.push_back(parameters.segment_in_flat(member * shards + shard, segment));
+      gather_segment(part, group, static_cast<std::size_t>(shard) * segments + segment,
+                     order.of(segment, segments), parameters.segment_in_kept(shard, segment),
+                     std::move(outputs));
     }
   }
 }
 
-void ShardedUnit::gather_block(Part& part, const Group& group, std::size_t index,
-                               const BlockOrder::Place& place, const at::Tensor& own,
-                               std::vector<at::Tensor> outputs) {
+void ShardedUnit::gather_segment(Part& part, const Group& group, std::size_t index,
+                                 const SegmentOrder::Place& place, const at::Tensor& own,
+                                 std::vector<at::Tensor> outputs) {
   const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
   part.gathers.push_back(environment_.queue->submit(
       {"all_gather",
@@ -391,7 +392,7 @@ void ShardedUnit::hold_gradients() {
   }
 }
 
-void ShardedUnit::start_reduction(const GradientWeight& weight, const BlockOrder& order) {
+void ShardedUnit::start_reduction(const GradientWeight& weight, const SegmentOrder& order) {
   hold_gradients();
   for (Part& part : parts_) {
     if (!part.gradients) continue;

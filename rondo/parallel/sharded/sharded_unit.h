@@ -28,8 +28,8 @@ struct UnitEnvironment {
   // Whether all ranks can access each other's memory, so that parameters and gradients are shared and reduced
   // in place.
   bool in_place = false;
-  Bytes block_bytes;  // size of the blocks that a unit's buffer is cut into; 0 is a single block
-  std::string codec;  // codec of float32 gradients, a name for collective::make_codec(); empty: none
+  Bytes segment_bytes;  // size of the segments that a unit's buffer is cut into; 0 is a single segment
+  std::string codec;    // codec of float32 gradients, a name for collective::make_codec(); empty: none
   CommunicationQueue* queue = nullptr;
   BufferPool* buffers = nullptr;
   MixedPrecisionPolicy policy;
@@ -65,7 +65,7 @@ class ShardedUnit {
   // Returns true if a gather was started and not waited for.
   bool gathering() const { return presence_ == Presence::gathering; }
   // Starts gathering parameters that are missing or outdated. No-op if a gather is in flight or ready().
-  void start_gather(const BlockOrder& order);
+  void start_gather(const SegmentOrder& order);
   // Blocks until the gather is complete, starting it if necessary. Afterwards ready().
   void finish_gather();
   // Frees gathered parameters, if the strategy keeps only shards.
@@ -115,7 +115,7 @@ class ShardedUnit {
   // Keeps the gradients of a backward pass without a reduction, to be added to those of the next pass.
   void hold_gradients();
   // Starts reducing gradients after the backward pass of the unit. Resets `.grad` of the parameters.
-  void start_reduction(const GradientWeight& weight, const BlockOrder& order);
+  void start_reduction(const GradientWeight& weight, const SegmentOrder& order);
   bool gradients_under_way() const;
   // Returns true if finish_gradients() would not block on launched gradients.
   bool gradients_arrived() const;
@@ -155,11 +155,11 @@ class ShardedUnit {
   // Keeps gradients of an earlier pass that were neither used nor cleared, to be added to the next ones.
   static void keep_uncleared(Part& part);
   at::ScalarType compute_dtype(const at::Tensor& parameter) const;
-  void gather_part(Part& part, const BlockOrder& order);
-  void gather_kept_part(Part& part, const BlockOrder& order);
-  // Queues the gather of one block of `group`'s shards; `own` is this rank's.
-  void gather_block(Part& part, const Group& group, std::size_t index, const BlockOrder::Place& place,
-                    const at::Tensor& own, std::vector<at::Tensor> outputs);
+  void gather_part(Part& part, const SegmentOrder& order);
+  void gather_kept_part(Part& part, const SegmentOrder& order);
+  // Queues the gather of one segment of `group`'s shards; `own` is this rank's.
+  void gather_segment(Part& part, const Group& group, std::size_t index, const SegmentOrder::Place& place,
+                      const at::Tensor& own, std::vector<at::Tensor> outputs);
 
   std::string name_;
   Sharding sharding_;

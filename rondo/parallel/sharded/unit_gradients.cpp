@@ -39,7 +39,7 @@ UnitGradients::UnitGradients(Place place, const FlatParameters& parameters,
   transfers_.push_back(std::move(scatter));
 }
 
-void UnitGradients::launch(const GradientWeight& weight, const BlockOrder& order) {
+void UnitGradients::launch(const GradientWeight& weight, const SegmentOrder& order) {
   weight_ = weight;
   for (const auto& transfer : transfers_) {
     transfer->begin();

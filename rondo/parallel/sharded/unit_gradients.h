@@ -40,7 +40,7 @@ class UnitGradients {
 
   // Takes all gradients of a backward pass out of `.grad` (a missing one counts as zero) and starts their
   // reduction. Does not block. `order` sets the order relative to other units' communication.
-  void launch(const GradientWeight& weight, const BlockOrder& order);
+  void launch(const GradientWeight& weight, const SegmentOrder& order);
   // Returns true if a reduction was launched and not finished.
   bool launched() const { return transfers_.front()->launched(); }
   // Returns true if finish() would not block.

@@ -23,7 +23,7 @@ std::vector<ModelTensor> trained_parameters(const std::vector<UnitGroup>& groups
 }  // namespace
 
 UnitReducer::UnitReducer(const ShardedUnits& units, const std::vector<UnitGroup>& groups,
-                         const UnitOrder& order, const BlockSchedule& schedule,
+                         const UnitOrder& order, const SegmentSchedule& schedule,
                          StepAnnouncement& announcement, std::int64_t& exposed_ns, Group world,
                          const Options& options)
     : Reducer(trained_parameters(groups), announcement),

@@ -7,7 +7,7 @@
 #include "rondo/base/time.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/gradients/reducer.h"
-#include "rondo/parallel/sharded/block_schedule.h"
+#include "rondo/parallel/sharded/segment_schedule.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
 #include "rondo/parallel/sharded/unit_plans.h"
 
@@ -43,7 +43,7 @@ class UnitReducer final : private Reducer {
   // All arguments but `groups`, `world` and `options` must outlive the object. `groups` lists the parameters
   // of each of `units`. The time spent waiting is added to `exposed_ns`.
   UnitReducer(const ShardedUnits& units, const std::vector<UnitGroup>& groups, const UnitOrder& order,
-              const BlockSchedule& schedule, StepAnnouncement& announcement, std::int64_t& exposed_ns,
+              const SegmentSchedule& schedule, StepAnnouncement& announcement, std::int64_t& exposed_ns,
               Group world, const Options& options);
 
   // Begins a pass. `synchronises`: its end reduces gradients. `discards`: the pass leaves no gradients.
@@ -98,7 +98,7 @@ class UnitReducer final : private Reducer {
 
   const ShardedUnits& units_;
   const UnitOrder& order_;
-  const BlockSchedule& schedule_;
+  const SegmentSchedule& schedule_;
   std::int64_t& exposed_ns_;
   const Group world_;
   const Options options_;

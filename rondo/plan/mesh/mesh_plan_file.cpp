@@ -151,7 +151,7 @@ Json pipeline_plan_to_json(const cost::Profile& profile, const cost::StepOptions
           {"binding", best.why},
           {"one_more_gib_saves_ms", 0.0},
           {"units", pipeline_units(profile, best)},
-          {"blocks", Json::array()},
+          {"segments", Json::array()},
           {"waits", Json::array()},
           {"baselines", std::move(baselines)},
           {"notes", notes_of_pipeline(profile, step, best)},

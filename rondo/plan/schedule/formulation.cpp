@@ -45,7 +45,7 @@ Formulation::Formulation(const cost::StepModel& model, std::uint64_t memory_limi
 std::size_t Formulation::size_of(const cost::StepModel& model) {
   std::size_t size = 0;
   for (const Job& job : model.jobs)
-    size += job.blocks > 0 ? static_cast<std::size_t>(job.last - job.first + 1) : 0;
+    size += job.segments > 0 ? static_cast<std::size_t>(job.last - job.first + 1) : 0;
   return size;
 }
 
@@ -100,7 +100,7 @@ void Formulation::add_jobs() {
   job_columns_.resize(model_.jobs.size());
   for (std::size_t j = 0; j < model_.jobs.size(); ++j) {
     const Job& job = model_.jobs[j];
-    if (job.blocks == 0 || is_pooled(job)) continue;
+    if (job.segments == 0 || is_pooled(job)) continue;
     const std::string& unit = model_.profile.units[index(job.unit)].name;
     for (int slot = job.first; slot <= job.last; ++slot) {
       const int column = program_.add_column(
@@ -155,7 +155,7 @@ void Formulation::add_pooled(bool gathers) {
   std::vector<std::vector<Entry>> at(index(model_.slots.count()));
   for (std::size_t j = 0; j < model_.jobs.size(); ++j) {
     const Job& job = model_.jobs[j];
-    if (job.blocks == 0 || (job.kind == JobKind::gather_updated) != gathers) continue;
+    if (job.segments == 0 || (job.kind == JobKind::gather_updated) != gathers) continue;
     if (!is_pooled(job) && job.kind != JobKind::reduce_scatter) continue;
     const std::vector<Entry> chosen = choices_with(static_cast<int>(j), job.seconds() / time_unit_, true);
     append(at[index(gathers ? job.due : job.first)], chosen);

@@ -20,7 +20,7 @@ struct FluidSchedule {
   std::vector<std::vector<double>> fractions;  // by job and slot
 };
 
-// The planning problem as a mixed-integer program (README.md has it in full). Blocks are divisible, so
+// The planning problem as a mixed-integer program (README.md has it in full). Segments are divisible, so
 // its optimum is a lower bound of every plan's step time in the simulator.
 class Formulation {
  public:

@@ -46,7 +46,7 @@ Candidate prefetch_schedule(const cost::StepModel& model, const std::vector<cost
   for (const int j : jobs) {
     const Job& job = model.jobs[index(j)];
     const int slot = job.is_gather_buffer() ? std::max(job.first, job.due - ahead) : job.first;
-    plan.launches[index(slot)].push_back({j, job.blocks});
+    plan.launches[index(slot)].push_back({j, job.segments});
   }
   return plan;
 }
@@ -77,9 +77,9 @@ Candidate round_schedule(const cost::StepModel& model, const FluidSchedule& flui
     int launched = 0;
     for (int slot = job.first; slot <= job.last; ++slot) {
       sent += fluid.fractions[index(j)][index(slot)];
-      const double blocks = sent * job.blocks;
-      int until = static_cast<int>(std::floor(blocks + 1 - threshold + 1e-6));
-      until = slot == job.last ? job.blocks : std::clamp(until, launched, job.blocks);
+      const double segments = sent * job.segments;
+      int until = static_cast<int>(std::floor(segments + 1 - threshold + 1e-6));
+      until = slot == job.last ? job.segments : std::clamp(until, launched, job.segments);
       if (until > launched) plan.launches[index(slot)].push_back({j, until - launched});
       launched = until;
     }
@@ -238,7 +238,7 @@ class ListScheduler {
   void sort_jobs() {
     for (const ChoiceCost* c : costs_) {
       for (const int j : c->jobs) {
-        left_[index(j)] = job(j).blocks;
+        left_[index(j)] = job(j).segments;
         (job(j).due == slots_.end() ? reductions_ : gathers_).push_back(j);
       }
     }
@@ -338,10 +338,11 @@ class ListScheduler {
     return slots_.is_forward(slot) ? model_.profile.units[index(unit)].forward_s : cost(unit).backward_s;
   }
 
-  // Returns how many more blocks of a job keep the link busy until `end`.
+  // Returns how many more segments of a job keep the link busy until `end`.
   int needed(int j, double end) const {
     if (link_free_ >= end) return 0;
-    return std::min(left_[index(j)], static_cast<int>(std::ceil((end - link_free_) / job(j).block_s - 1e-9)));
+    return std::min(left_[index(j)],
+                    static_cast<int>(std::ceil((end - link_free_) / job(j).segment_s - 1e-9)));
   }
 
   void fill_with_reductions(int slot, double end) {
@@ -367,8 +368,8 @@ class ListScheduler {
         continue;
       }
       if (g.due - slot > rule_.depth) continue;
-      const int blocks = std::min(needed(j, end), blocks_with_room(j, slot));
-      if (blocks > 0) launch(j, blocks, slot);
+      const int segments = std::min(needed(j, end), segments_with_room(j, slot));
+      if (segments > 0) launch(j, segments, slot);
     }
   }
 
@@ -377,33 +378,33 @@ class ListScheduler {
     while (next < jobs.size() && left_[index(jobs[next])] == 0) ++next;
   }
 
-  // Returns how many blocks fit into the forecast of all slots until the one before their use; the forecast
+  // Returns how many segments fit into the forecast of all slots until the one before their use; the forecast
   // includes them from there on.
-  int blocks_with_room(int j, int slot) const {
+  int segments_with_room(int j, int slot) const {
     const Job& g = job(j);
     double room = kUnbounded;
     for (int s = slot; s < g.due - 1; ++s) room = std::min(room, limit_ - forecast_[index(s)]);
-    if (model_.options.buffers == cost::Buffers::block)
+    if (model_.options.buffers == cost::Buffers::segment)
       return static_cast<int>(
-          std::clamp(std::floor(room * g.blocks / static_cast<double>(g.bytes)), 0.0, 1e6));
-    const bool is_taken = left_[index(j)] < g.blocks;
+          std::clamp(std::floor(room * g.segments / static_cast<double>(g.bytes)), 0.0, 1e6));
+    const bool is_taken = left_[index(j)] < g.segments;
     return is_taken || room >= static_cast<double>(g.bytes) ? left_[index(j)] : 0;
   }
 
-  void launch(int j, int blocks, int slot) {
-    if (blocks <= 0) return;
+  void launch(int j, int segments, int slot) {
+    if (segments <= 0) return;
     const Job& what = job(j);
     if (what.is_gather_buffer()) {
-      const bool by_block = model_.options.buffers == cost::Buffers::block;
-      const int from = what.blocks - left_[index(j)];
-      const double bytes = by_block    ? static_cast<double>(what.bytes_between(from, from + blocks))
+      const bool by_segment = model_.options.buffers == cost::Buffers::segment;
+      const int from = what.segments - left_[index(j)];
+      const double bytes = by_segment  ? static_cast<double>(what.bytes_between(from, from + segments))
                            : from == 0 ? static_cast<double>(what.bytes)
                                        : 0;
       for (int s = slot; s < what.due - 1; ++s) forecast_[index(s)] += bytes;
     }
-    plan_.launches[index(slot)].push_back({j, blocks});
-    left_[index(j)] -= blocks;
-    link_free_ += blocks * what.block_s;
+    plan_.launches[index(slot)].push_back({j, segments});
+    left_[index(j)] -= segments;
+    link_free_ += segments * what.segment_s;
     done_[index(j)] = link_free_;
   }
 
@@ -420,8 +421,8 @@ class ListScheduler {
   int last_updated_due_ = 0;            // latest `due` of gathers without a gather buffer
   std::size_t next_gather_ = 0;         // in gathers_: all before it have been launched
   std::size_t next_reduction_ = 0;
-  std::vector<int> left_;     // by job: blocks to launch
-  std::vector<double> done_;  // by job: end of its last block so far
+  std::vector<int> left_;     // by job: segments to launch
+  std::vector<double> done_;  // by job: end of its last segment so far
   std::vector<double> forecast_;
   double now_ = 0;
   double link_free_ = 0;

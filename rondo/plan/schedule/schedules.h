@@ -47,8 +47,8 @@ bool is_better(const simulate::StepResult& a, const simulate::StepResult& b);
 Scheduled best_list_schedule(const cost::StepModel& model, const std::vector<cost::UnitChoice>& choices,
                              std::uint64_t memory_limit);
 
-// Rounds fractions to whole blocks. A block is launched in the slot in which `threshold` of it has been sent,
-// and never after its last slot. `reductions_first` puts reductions before gathers within a slot.
+// Rounds fractions to whole segments. A segment is launched in the slot in which `threshold` of it has been
+// sent, and never after its last slot. `reductions_first` puts reductions before gathers within a slot.
 simulate::Candidate round_schedule(const cost::StepModel& model, const FluidSchedule& fluid, double threshold,
                                    bool reductions_first);
 // Returns the best plan over thresholds, orders, and best_list_schedule() for the same choices.

@@ -37,8 +37,8 @@ class Delivery final : public c10d::Work {
   std::promise<void> awaited_;
 };
 
-CommunicationBlock block(std::string unit, std::int64_t priority, std::vector<std::string>& started,
-                         c10::intrusive_ptr<c10d::Work> work, Bytes bytes = Bytes{100}) {
+CommunicationSegment segment(std::string unit, std::int64_t priority, std::vector<std::string>& started,
+                             c10::intrusive_ptr<c10d::Work> work, Bytes bytes = Bytes{100}) {
   return {"all_gather", unit, 0, bytes, priority, {}, [unit, &started, work] {
             started.push_back(unit);
             return work;
@@ -54,8 +54,8 @@ c10::intrusive_ptr<Delivery> arrived() {
 TEST(CommunicationQueue, WithoutALeaderEverythingStartsInItsOrder) {
   std::vector<std::string> started;
   CommunicationQueue queue(make_policy({"fifo"}), Bytes{1}, nullptr);
-  queue.submit(block("a", 5, started, arrived()));
-  const auto last = queue.submit(block("b", 1, started, arrived()));
+  queue.submit(segment("a", 5, started, arrived()));
+  const auto last = queue.submit(segment("b", 1, started, arrived()));
   queue.wait(last);
   EXPECT_EQ(started, (std::vector<std::string>{"a", "b"}));
 }
@@ -82,14 +82,14 @@ TEST(CommunicationQueue, ChargesEngineBuffersToCommunication) {
   EXPECT_EQ(of(MemoryCategory::temporaries), 0U);
 }
 
-CommunicationBlock planned(std::string unit, std::int64_t slot, std::int64_t place,
-                           std::vector<std::string>& started) {
-  CommunicationBlock result = block(std::move(unit), place, started, arrived());
+CommunicationSegment planned(std::string unit, std::int64_t slot, std::int64_t place,
+                             std::vector<std::string>& started) {
+  CommunicationSegment result = segment(std::move(unit), place, started, arrived());
   result.slot = slot;
   return result;
 }
 
-TEST(CommunicationQueue, APlanKeepsBlocksBackUntilTheirSlot) {
+TEST(CommunicationQueue, APlanKeepsSegmentsBackUntilTheirSlot) {
   std::vector<std::string> started;
   CommunicationQueue queue(make_policy({"plan"}), {}, nullptr);
   queue.submit(planned("third", 2, 2, started));
@@ -105,9 +105,9 @@ TEST(CommunicationQueue, APlanKeepsBlocksBackUntilTheirSlot) {
 TEST(CommunicationQueue, WhatSomebodyWaitsForGoesBeforeItsSlot) {
   std::vector<std::string> started;
   CommunicationQueue queue(make_policy({"plan"}), {}, nullptr);
-  // Has lower priority than the block after it.
+  // Has lower priority than the segment after it.
   const auto before = queue.submit(planned("reduce", 9, 1, started));
-  CommunicationBlock behind = planned("gather", 9, 0, started);
+  CommunicationSegment behind = planned("gather", 9, 0, started);
   behind.after = before;
   const auto ticket = queue.submit(std::move(behind));
   queue.submit(planned("other", 9, 2, started));
@@ -117,12 +117,12 @@ TEST(CommunicationQueue, WhatSomebodyWaitsForGoesBeforeItsSlot) {
   EXPECT_TRUE(queue.finished(ticket));
 }
 
-TEST(CommunicationQueue, WaitsForOneBlockOnly) {
+TEST(CommunicationQueue, WaitsForOneSegmentOnly) {
   std::vector<std::string> started;
   CommunicationQueue queue(make_policy({"fifo"}), {}, nullptr);
   const auto never = c10::make_intrusive<Delivery>();
-  queue.submit(block("never", 0, started, never));
-  queue.wait(queue.submit(block("now", 0, started, arrived())));
+  queue.submit(segment("never", 0, started, never));
+  queue.wait(queue.submit(segment("now", 0, started, arrived())));
   never->arrive();
 }
 
@@ -132,7 +132,7 @@ TEST(CommunicationQueue, RandomOrderDependsOnTheSeed) {
     CommunicationQueue queue(make_policy({"random", seed}), {}, nullptr);
     std::vector<CommunicationQueue::Ticket> tickets;
     for (int i = 0; i < 30; ++i)
-      tickets.push_back(queue.submit(block(std::to_string(i), i, started, arrived())));
+      tickets.push_back(queue.submit(segment(std::to_string(i), i, started, arrived())));
     for (const auto ticket : tickets) queue.wait(ticket);
     EXPECT_EQ(started.size(), 30U);
     return started;
@@ -141,8 +141,8 @@ TEST(CommunicationQueue, RandomOrderDependsOnTheSeed) {
   EXPECT_NE(order(1), order(2));
 }
 
-// Starts blocks of three messages each. Message `early` completes before anything polls, as may happen on one
-// rank only.
+// Starts segments of three messages each. Message `early` completes before anything polls, as may happen on
+// one rank only.
 std::vector<std::string> starts_of_rounds(const std::string& early) {
   std::vector<std::string> started;
   std::map<std::string, c10::intrusive_ptr<Delivery>> works;
@@ -179,7 +179,7 @@ TEST(CommunicationQueue, RoundsAlternateInOneOrder) {
     EXPECT_EQ(starts_of_rounds(early), order) << early;
 }
 
-TEST(CommunicationQueue, ABlockThatCannotStartIsNamed) {
+TEST(CommunicationQueue, ASegmentThatCannotStartIsNamed) {
   CommunicationQueue queue(make_policy({"fifo"}), {}, nullptr);
   const std::string message = testing::message_of([&] {
     queue.submit({"reduce_scatter", "h.3", 0, Bytes{1}, 0, {}, []() -> c10::intrusive_ptr<c10d::Work> {
@@ -189,7 +189,7 @@ TEST(CommunicationQueue, ABlockThatCannotStartIsNamed) {
   testing::expect_facts(message, {"reduce_scatter", "'h.3'", "no cable"});
 }
 
-// All ranks start the blocks that the leader starts, and urgent blocks overtake others.
+// All ranks start the segments that the leader starts, and urgent segments overtake others.
 TEST(CommunicationQueue, LeaderFixesOneOrderWithPriorities) {
   std::mutex mutex;
   std::vector<std::vector<std::string>> orders;
@@ -202,7 +202,7 @@ TEST(CommunicationQueue, LeaderFixesOneOrderWithPriorities) {
       std::vector<CommunicationQueue::Ticket> tickets;
       for (int i = 0; i < 20; ++i) {
         works.push_back(c10::make_intrusive<Delivery>());
-        tickets.push_back(queue.submit(block(std::to_string(i), -i, started, works.back())));
+        tickets.push_back(queue.submit(segment(std::to_string(i), -i, started, works.back())));
       }
       for (const auto& work : works) work->arrive();
       for (const auto ticket : tickets) queue.wait(ticket);
@@ -213,25 +213,25 @@ TEST(CommunicationQueue, LeaderFixesOneOrderWithPriorities) {
   EXPECT_EQ(orders[0], orders[1]);
   EXPECT_EQ(orders[0], orders[2]);
   ASSERT_EQ(orders[0].size(), 20U);
-  // There is room for two blocks; the last one is the most urgent of those that wait.
+  // There is room for two segments; the last one is the most urgent of those that wait.
   const auto place = std::find(orders[0].begin(), orders[0].end(), "19") - orders[0].begin();
   EXPECT_LT(place, 19);
 }
 
 // The leader's thread has failed or its rank has left; the other ranks see an orderly end.
-TEST(CommunicationQueue, NamesBlockThatTheLeaderNeverOrders) {
+TEST(CommunicationQueue, NamesSegmentThatTheLeaderNeverOrders) {
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     std::vector<std::string> started;
     std::optional<CommunicationQueue> queue;
     queue.emplace(make_policy({"priority"}), Bytes{},
                   std::make_unique<Leader>(group, std::chrono::minutes(1)));
-    const auto both = queue->submit(block("h.1", 0, started, arrived()));
+    const auto both = queue->submit(segment("h.1", 0, started, arrived()));
     queue->wait(both);
     if (group.rank() == 0) {
       queue.reset();
       return;
     }
-    const auto alone = queue->submit(block("h.2", 0, started, arrived()));
+    const auto alone = queue->submit(segment("h.2", 0, started, arrived()));
     try {
       queue->wait(alone);
       ADD_FAILURE() << "nobody ordered it";
@@ -244,9 +244,9 @@ TEST(CommunicationQueue, NamesBlockThatTheLeaderNeverOrders) {
   });
 }
 
-// A block fills the window until both others are queued, so that the policy chooses between them. The more
+// A segment fills the window until both others are queued, so that the policy chooses between them. The more
 // urgent one starts first, unless it must come after the other, which must then be finished.
-TEST(CommunicationQueue, DependentBlocksWaitAndOthersGoByUrgency) {
+TEST(CommunicationQueue, DependentSegmentsWaitAndOthersGoByUrgency) {
   for (const bool comes_after : {true, false}) {
     testing::run_ranks("gloo", 2, [&](const Group& group) {
       std::vector<std::string> started;
@@ -254,16 +254,16 @@ TEST(CommunicationQueue, DependentBlocksWaitAndOthersGoByUrgency) {
                                std::make_unique<Leader>(group, std::chrono::minutes(1)));
       const auto busy = c10::make_intrusive<Delivery>();
       const auto first = c10::make_intrusive<Delivery>();
-      queue.submit(block("busy", 0, started, busy));
-      const auto ticket = queue.submit(block("less urgent", 2, started, first, Bytes{1}));
-      CommunicationBlock next = block("urgent", 1, started, arrived(), Bytes{1});
+      queue.submit(segment("busy", 0, started, busy));
+      const auto ticket = queue.submit(segment("less urgent", 2, started, first, Bytes{1}));
+      CommunicationSegment next = segment("urgent", 1, started, arrived(), Bytes{1});
       if (comes_after) next.after = ticket;
       const auto last = queue.submit(std::move(next));
       busy->arrive();
       std::vector<std::string> expected{"busy", "urgent", "less urgent"};
       if (comes_after) {
         std::swap(expected[1], expected[2]);
-        // The thread that starts blocks waits for it.
+        // The thread that starts segments waits for it.
         ASSERT_EQ(first->awaited().wait_for(std::chrono::seconds(60)), std::future_status::ready);
         EXPECT_EQ(started, (std::vector<std::string>{"busy", "less urgent"}));
       }
@@ -289,14 +289,14 @@ class ToldDelivery final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-TEST(CommunicationQueue, SpansTellTheWayOfEachBlock) {
+TEST(CommunicationQueue, SpansTellTheWayOfEachSegment) {
   std::vector<std::string> started;
   CommunicationQueue queue(make_policy({"fifo"}), {}, nullptr);
   const auto told = c10::make_intrusive<ToldDelivery>();
-  const auto first = queue.submit(block("told", 0, started, told));
+  const auto first = queue.submit(segment("told", 0, started, told));
   told->arrive();
   const std::int64_t arrived_ns = monotonic_ns();
-  const auto second = queue.submit(block("seen", 0, started, arrived()));
+  const auto second = queue.submit(segment("seen", 0, started, arrived()));
   EXPECT_TRUE(queue.take_spans().empty()) << "nobody has seen them finished";
   queue.wait(first);
   queue.wait(second);

@@ -12,7 +12,7 @@ namespace {
 struct Shape {
   std::vector<std::int64_t> parameters;
   int ranks;
-  std::int64_t block;
+  std::int64_t segment;
 };
 
 Shape random_shape(RandomStream& random) {
@@ -28,7 +28,7 @@ TEST(FlatLayout, EveryElementHasOnePlaceAndOneOwner) {
   RandomStream random(1);
   for (int round = 0; round < 300; ++round) {
     const Shape shape = random_shape(random);
-    const FlatLayout layout(shape.parameters, shape.ranks, shape.block);
+    const FlatLayout layout(shape.parameters, shape.ranks, shape.segment);
     std::int64_t end = 0;
     for (std::size_t i = 0; i < shape.parameters.size(); ++i) {
       const ElementRange place = layout.place(i);
@@ -52,26 +52,26 @@ TEST(FlatLayout, EveryElementHasOnePlaceAndOneOwner) {
   }
 }
 
-TEST(FlatLayout, BlocksCoverEveryShardOnce) {
+TEST(FlatLayout, SegmentsCoverEveryShardOnce) {
   RandomStream random(2);
   for (int round = 0; round < 300; ++round) {
     const Shape shape = random_shape(random);
-    const FlatLayout layout(shape.parameters, shape.ranks, shape.block);
+    const FlatLayout layout(shape.parameters, shape.ranks, shape.segment);
     std::int64_t covered = 0;
-    for (std::size_t block = 0; block < layout.blocks(); ++block) {
-      EXPECT_EQ(layout.block(block).begin, covered);
-      EXPECT_GT(layout.block(block).size(), 0);
-      covered = layout.block(block).end;
+    for (std::size_t segment = 0; segment < layout.segments(); ++segment) {
+      EXPECT_EQ(layout.segment(segment).begin, covered);
+      EXPECT_GT(layout.segment(segment).size(), 0);
+      covered = layout.segment(segment).end;
     }
     EXPECT_EQ(covered, layout.shard_elements());
   }
 }
 
-TEST(FlatLayout, BlocksAreAboutAsLargeAsAsked) {
+TEST(FlatLayout, SegmentsAreAboutAsLargeAsAsked) {
   const std::vector<std::int64_t> parameters = {1000000};
   const FlatLayout layout(parameters, 4, 100000);
-  EXPECT_EQ(layout.blocks(), 10U);
-  EXPECT_EQ(FlatLayout(parameters, 4).blocks(), 1U);
+  EXPECT_EQ(layout.segments(), 10U);
+  EXPECT_EQ(FlatLayout(parameters, 4).segments(), 1U);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ ShardedOptions options_with(const MixedPrecisionPolicy& policy) {
   ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
-  options.block_bytes = Bytes{256};
+  options.segment_bytes = Bytes{256};
   options.mixed_precision = policy;
   return options;
 }

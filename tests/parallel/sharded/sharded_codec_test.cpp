@@ -16,7 +16,7 @@ struct Case {
   int ranks;
   std::vector<int> hosts = {};
   int shard_ranks = 0;
-  Bytes block_bytes = Bytes{512};  // several blocks per unit
+  Bytes segment_bytes = Bytes{512};  // several segments per unit
   std::int64_t width = 20;
 };
 
@@ -45,7 +45,7 @@ std::vector<at::Tensor> train(Context& context, const Case& c, const std::string
   ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
-  options.block_bytes = c.block_bytes;
+  options.segment_bytes = c.segment_bytes;
   options.shard_ranks = c.shard_ranks;
   options.codec = codec;
   const auto strategy = make_strategy(c.strategy, context, options);

@@ -38,7 +38,7 @@ ShardedOptions options_for(const Case&) {
   ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
-  options.block_bytes = Bytes{256};  // several blocks per unit
+  options.segment_bytes = Bytes{256};  // several segments per unit
   options.in_flight_bytes = Bytes{1024};
   return options;
 }
@@ -120,7 +120,7 @@ TEST(SummonFullParams, GivesWholeParametersAndTakesChanges) {
   }
 }
 
-// Results have the same bits for any order of blocks.
+// Results have the same bits for any order of segments.
 TEST(Schedules, NoOrderOfCommunicationChangesABit) {
   std::mutex mutex;
   std::vector<std::vector<at::Tensor>> results;
@@ -128,7 +128,7 @@ TEST(Schedules, NoOrderOfCommunicationChangesABit) {
     ShardedOptions options;
     options.find_unused_parameters = true;
     options.strategy_seed = 7;
-    options.block_bytes = Bytes{256};
+    options.segment_bytes = Bytes{256};
     options.in_flight_bytes = Bytes{schedule == "fifo" ? 0U : 512U};
     options.schedule = schedule;
     run_ranks(3, "hierarchical(native, gloo)",

@@ -1,4 +1,4 @@
-#include "rondo/parallel/sharded/block_schedule.h"
+#include "rondo/parallel/sharded/segment_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@ cost::StepPlan two_units() {
   plan.units = {{.name = "a", .choice = {}, .parameter_bytes = {}},
                 {.name = "b", .choice = {}, .parameter_bytes = {}}};
   plan.schedule.emplace();
-  plan.schedule->blocks = {{JobKind::gather_forward, 0, 0, 0, 10}, {JobKind::gather_forward, 1, 0, 0, 10},
-                           {JobKind::gather_forward, 1, 0, 1, 10}, {JobKind::gather_backward, 0, 0, 3, 10},
-                           {JobKind::reduce_scatter, 1, 0, 4, 10}, {JobKind::reduce_scatter, 0, 0, 5, 10}};
+  plan.schedule->segments = {{JobKind::gather_forward, 0, 0, 0, 10}, {JobKind::gather_forward, 1, 0, 0, 10},
+                             {JobKind::gather_forward, 1, 0, 1, 10}, {JobKind::gather_backward, 0, 0, 3, 10},
+                             {JobKind::reduce_scatter, 1, 0, 4, 10}, {JobKind::reduce_scatter, 0, 0, 5, 10}};
   plan.schedule->waits = {{5, 4}};
   return plan;
 }
@@ -34,13 +34,13 @@ TEST(SlotLaunches, ListsLaunchesInTheModelsUnitOrder) {
   ASSERT_EQ(launches.gathers(3).size(), 1U);
   EXPECT_EQ(launches.gathers(3)[0].purpose, JobKind::gather_backward);
   EXPECT_EQ(launches.gradients_due(5), (std::vector<std::size_t>{0}));
-  EXPECT_EQ(launches.blocks(0), 2);
-  EXPECT_EQ(launches.blocks(1), 1);
+  EXPECT_EQ(launches.segments(0), 2);
+  EXPECT_EQ(launches.segments(1), 1);
 }
 
-TEST(SlotLaunches, PlacesBlocksThatTheEngineCutsDifferently) {
+TEST(SlotLaunches, PlacesSegmentsThatTheEngineCutsDifferently) {
   const SlotLaunches launches(two_units(), {"a", "b"});
-  const BlockOrder order = launches.order(1, JobKind::gather_forward, 0);
+  const SegmentOrder order = launches.order(1, JobKind::gather_forward, 0);
   EXPECT_EQ(order.of(0, 2).slot, 0);
   EXPECT_EQ(order.of(1, 2).slot, 1);
   EXPECT_EQ(order.of(1, 2).priority, 2);

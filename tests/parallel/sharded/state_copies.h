@@ -10,13 +10,13 @@
 // Shared by the tests of state dicts.
 namespace rondo::testing {
 
-// Returns options for several blocks per unit, and with different strategies between units where they are
+// Returns options for several segments per unit, and with different strategies between units where they are
 // drawn.
 inline ShardedOptions state_options() {
   ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
-  options.block_bytes = Bytes{256};
+  options.segment_bytes = Bytes{256};
   return options;
 }
 

@@ -127,7 +127,7 @@ TEST(Reshard, BackwardGathersAmongTheNeighbours) {
     run_ranks(4, "gloo", [&](Context& context) {
       ShardedOptions resharded;
       resharded.find_unused_parameters = true;
-      resharded.block_bytes = Bytes{0};
+      resharded.segment_bytes = Bytes{0};
       resharded.prefetch = 0;
       resharded.reshard_ranks = neighbours;
       const auto strategy = all_strategies().make("zero3", context, resharded);

@@ -19,8 +19,8 @@ constexpr std::size_t kFirst = 0, kMiddle = 1, kLast = 2;  // units in the order
 class KeepsLastBack final : public SchedulePolicy {
  public:
   std::string name() const override { return "keeps last back"; }
-  std::size_t next(std::span<const CommunicationBlock* const>) override { return 0; }
-  bool allows(const CommunicationBlock& block) const override { return block.unit != "last"; }
+  std::size_t next(std::span<const CommunicationSegment* const>) override { return 0; }
+  bool allows(const CommunicationSegment& segment) const override { return segment.unit != "last"; }
 };
 
 // Three units of zero2, and their reducer, with at most two units in flight.
@@ -55,7 +55,7 @@ struct Rank {
   std::vector<UnitGroup> groups;
   ShardedUnits units;
   UnitOrder order{3, 0};
-  BlockSchedule schedule{units, order, queue, std::nullopt, [](std::size_t) {}};
+  SegmentSchedule schedule{units, order, queue, std::nullopt, [](std::size_t) {}};
   StepAnnouncement announcement;
   std::int64_t exposed_ns = 0;
   std::optional<UnitReducer> reducer;
@@ -86,7 +86,7 @@ TEST(UnitReducer, RanksWaitForTheSameGradients) {
     }
     rank.reducer->complete(kFirst);
     if (rank.under_way(kLast)) {
-      // Submits a block that ends rank 1's waiting, in place of the one that rank 1 cannot send.
+      // Submits a segment that ends rank 1's waiting, in place of the one that rank 1 cannot send.
       if (context.rank() == 0)
         queue_of_1->submit({.start = []() -> BucketFuture { throw Error("the ranks wait for each other"); }});
       throw Error("the first unit's gradients were sent while two units' were on their way elsewhere");

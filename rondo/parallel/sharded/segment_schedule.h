@@ -18,7 +18,7 @@
 namespace rondo {
 
 // The schedule of a plan, mapped to a model's units: the collectives launched at the start of each slot, and
-// the position of each block in the queue. Holds no tensors.
+// the position of each segment in the queue. Holds no tensors.
 class SlotLaunches {
  public:
   // `units`: the names of the model's units. All must be in the plan, and slots follow the plan's own order
@@ -47,31 +47,31 @@ class SlotLaunches {
     return gradients_due_[static_cast<std::size_t>(slot)];
   }
 
-  // Returns the positions of a collective's blocks; without positions if the plan has no such collective.
-  BlockOrder order(std::size_t unit, cost::JobKind purpose, int micro_batch) const;
-  // Returns the number of blocks that a unit's collectives are cut into; 1 if the unit has none.
-  int blocks(std::size_t unit) const;
+  // Returns the positions of a collective's segments; without positions if the plan has no such collective.
+  SegmentOrder order(std::size_t unit, cost::JobKind purpose, int micro_batch) const;
+  // Returns the number of segments that a unit's collectives are cut into; 1 if the unit has none.
+  int segments(std::size_t unit) const;
 
  private:
   using Key = std::array<std::size_t, 3>;  // unit, purpose, micro-batch
 
   cost::Slots slots_;
   std::vector<int> place_;  // index of each unit in the plan
-  std::map<Key, std::vector<BlockOrder::Place>> places_;
+  std::map<Key, std::vector<SegmentOrder::Place>> places_;
   std::vector<std::vector<Gather>> gathers_;             // by slot
   std::vector<std::vector<std::size_t>> gradients_due_;  // by slot
 };
 
-// Decides when the blocks of a step are queued, and with which priority. Without a plan, blocks are queued
-// when they are needed: gathers in the order of their use, then gradients in the order of the next forward
-// pass. With a plan, each slot that the computation reaches queues the blocks that the plan launches there.
-// Not thread-safe.
-class BlockSchedule {
+// Decides when the segments of a step are queued, and with which priority. Without a plan, segments are
+// queued when they are needed: gathers in the order of their use, then gradients in the order of the next
+// forward pass. With a plan, each slot that the computation reaches queues the segments that the plan
+// launches there. Not thread-safe.
+class SegmentSchedule {
  public:
   // All arguments but `plan` must outlive the object. `gradients_due` is called with each unit whose
   // gradients must be reduced; only with a plan.
-  BlockSchedule(const ShardedUnits& units, const UnitOrder& order, CommunicationQueue& queue,
-                std::optional<SlotLaunches> plan, std::function<void(std::size_t unit)> gradients_due);
+  SegmentSchedule(const ShardedUnits& units, const UnitOrder& order, CommunicationQueue& queue,
+                  std::optional<SlotLaunches> plan, std::function<void(std::size_t unit)> gradients_due);
 
   bool is_planned() const { return plan_.has_value(); }
 
@@ -84,15 +84,15 @@ class BlockSchedule {
   void epilogue();
   void update();
 
-  // Return the order of the blocks of a gather for forward (direction +1) or backward (-1), of gradients, and
-  // of updated parameters.
-  BlockOrder gather(std::size_t unit, int direction) const;
-  BlockOrder gradients(std::size_t unit) const;
-  BlockOrder updated(std::size_t unit) const;
+  // Return the order of the segments of a gather for forward (direction +1) or backward (-1), of gradients,
+  // and of updated parameters.
+  SegmentOrder gather(std::size_t unit, int direction) const;
+  SegmentOrder gradients(std::size_t unit) const;
+  SegmentOrder updated(std::size_t unit) const;
 
  private:
   void reach(int slot);
-  BlockOrder planned(std::size_t unit, cost::JobKind purpose, int micro_batch) const;
+  SegmentOrder planned(std::size_t unit, cost::JobKind purpose, int micro_batch) const;
   std::int64_t position(std::size_t unit) const { return static_cast<std::int64_t>(order_.position(unit)); }
 
   const ShardedUnits& units_;

@@ -1,4 +1,4 @@
-#include "rondo/backend/hierarchical/pipeline.h"
+#include "rondo/backend/hierarchical/two_stage_executor.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace rondo::hierarchical {
 
-struct Pipeline::Entry {
+struct TwoStageExecutor::Entry {
   Job job;
   OperationHeader own;
   std::vector<OperationHeader> theirs;  // by the transports' peers, as are the receives
@@ -34,18 +34,19 @@ std::string describe_call(const OperationHeader& header) {
 
 }  // namespace
 
-Pipeline::Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure)
+TwoStageExecutor::TwoStageExecutor(std::unique_ptr<Transports> transports, int window, OnFailure on_failure)
     : transports_(std::move(transports)), window_(window), on_failure_(std::move(on_failure)) {}
 
-std::shared_ptr<Pipeline> Pipeline::start(std::unique_ptr<Transports> transports, int window,
-                                          OnFailure on_failure) {
-  std::shared_ptr<Pipeline> made(new Pipeline(std::move(transports), window, std::move(on_failure)));
-  made->first_ = replica_thread([made] { made->loop(&Pipeline::run_first); });
-  made->second_ = replica_thread([made] { made->loop(&Pipeline::run_second); });
+std::shared_ptr<TwoStageExecutor> TwoStageExecutor::start(std::unique_ptr<Transports> transports, int window,
+                                                          OnFailure on_failure) {
+  std::shared_ptr<TwoStageExecutor> made(
+      new TwoStageExecutor(std::move(transports), window, std::move(on_failure)));
+  made->first_ = replica_thread([made] { made->loop(&TwoStageExecutor::run_first); });
+  made->second_ = replica_thread([made] { made->loop(&TwoStageExecutor::run_second); });
   return made;
 }
 
-void Pipeline::drain(Duration patience) {
+void TwoStageExecutor::drain(Duration patience) {
   std::unique_lock lock(mutex_);
   const auto own = std::this_thread::get_id();
   if (own == first_.get_id() || own == second_.get_id()) return;
@@ -54,7 +55,7 @@ void Pipeline::drain(Duration patience) {
   abort(str("the group was closed, and operations were still in flight after ", to_string(patience)));
 }
 
-void Pipeline::stop() {
+void TwoStageExecutor::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -75,7 +76,7 @@ void Pipeline::stop() {
   transports_.reset();
 }
 
-void Pipeline::submit(Job job) {
+void TwoStageExecutor::submit(Job job) {
   auto entry = std::make_shared<Entry>();
   entry->job = std::move(job);
   std::exception_ptr broken;
@@ -98,16 +99,16 @@ void Pipeline::submit(Job job) {
   changed_.notify_all();
 }
 
-std::uint64_t Pipeline::submitted() const {
+std::uint64_t TwoStageExecutor::submitted() const {
   const std::lock_guard lock(mutex_);
   return submitted_;
 }
 
-void Pipeline::abort(const std::string& reason) {
+void TwoStageExecutor::abort(const std::string& reason) {
   fail(std::make_exception_ptr(CancelledError(reason)), nullptr);
 }
 
-void Pipeline::loop(void (Pipeline::*steps)()) {
+void TwoStageExecutor::loop(void (TwoStageExecutor::*steps)()) {
   while (true) {
     {
       const std::lock_guard lock(mutex_);
@@ -117,7 +118,7 @@ void Pipeline::loop(void (Pipeline::*steps)()) {
   }
 }
 
-void Pipeline::run_first() {
+void TwoStageExecutor::run_first() {
   std::shared_ptr<Entry> entry;
   {
     std::unique_lock lock(mutex_);
@@ -145,7 +146,7 @@ void Pipeline::run_first() {
   }
 }
 
-void Pipeline::run_second() {
+void TwoStageExecutor::run_second() {
   Position position;
   {
     std::unique_lock lock(mutex_);
@@ -181,7 +182,7 @@ void Pipeline::run_second() {
 
 // Ranks that communicate compare headers before any of them sends data: Gloo ends a process that receives
 // more bytes than it expects, and treats fewer bytes as the whole message.
-void Pipeline::exchange_headers(Entry& entry) {
+void TwoStageExecutor::exchange_headers(Entry& entry) {
   const std::vector<int>& peers = transports_->peers;
   entry.theirs.resize(peers.size());
   for (std::size_t i = 0; i < peers.size(); ++i) {
@@ -192,7 +193,7 @@ void Pipeline::exchange_headers(Entry& entry) {
   }
 }
 
-void Pipeline::check_headers(Entry& entry) {
+void TwoStageExecutor::check_headers(Entry& entry) {
   OuterLink& link = *transports_->between_hosts;
   for (std::size_t i = 0; i < entry.receives.size(); ++i) {
     const int peer = transports_->peers[i];
@@ -208,7 +209,7 @@ void Pipeline::check_headers(Entry& entry) {
   for (OuterLink::Transfer& send : entry.sends) link.wait(send, entry.job.deadline);
 }
 
-void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
+void TwoStageExecutor::fail(std::exception_ptr error, const Entry* entry) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;  // this error is a consequence

@@ -20,35 +20,35 @@ function largestUnits(units) {
 }
 
 // A table below the timeline for one rank of the step; `show(timeline)` puts another step's figures in.
-function blockTable(body, controls, timeline) {
-  const ranks = [...new Set(run.timelines.flatMap((t) => t.blocks).map((unit) => unit.rank))].sort((a, b) => a - b);
+function segmentTable(body, controls, timeline) {
+  const ranks = [...new Set(run.timelines.flatMap((t) => t.segments).map((unit) => unit.rank))].sort((a, b) => a - b);
   if (ranks.length === 0) return { show: () => {} };
   let [rank] = ranks;
   let shown = timeline;
   let whole = false;
-  const place = element("div", { class: "blocks" });
+  const place = element("div", { class: "segments" });
   const fill = () => {
-    const units = shown.blocks.filter((unit) => unit.rank === rank);
+    const units = shown.segments.filter((unit) => unit.rank === rank);
     const few = units.length <= mostUnitRows + 2;
     const [largest, others] = whole || few ? [units, []] : largestUnits(units);
     const sum = (of, key) => of.reduce((total, unit) => total + unit[key], 0);
     const hidden = (unit) => unit.overlapped.reduce((total, [, ms]) => total + ms, 0);
     // Times of several units overlap, so only the exposed ones add up.
-    const together = (name, of) => [name, String(sum(of, "blocks")), format.bytes(sum(of, "bytes")), "", "", "",
+    const together = (name, of) => [name, String(sum(of, "segments")), format.bytes(sum(of, "bytes")), "", "", "",
       format.milliseconds(sum(of, "exposed_ms")), ""];
-    const rows = largest.map((unit) => [unit.unit, String(unit.blocks), format.bytes(unit.bytes),
+    const rows = largest.map((unit) => [unit.unit, String(unit.segments), format.bytes(unit.bytes),
       format.milliseconds(unit.queued_ms), format.milliseconds(unit.link_ms), format.milliseconds(hidden(unit)),
       format.milliseconds(unit.exposed_ms), nameTimes(unit.overlapped, 2) || "–"]);
     if (others.length > 0) rows.push(together(groupName(others), others));
     place.replaceChildren(element("h4", {}, `Communication of rank ${rank} in step ${format.integer(shown.step)}, by unit`),
-      table(["Unit", "Blocks", "Bytes", "Queued", "In transfer", "Overlapped", "Exposed", "Overlapped with"], rows, together("all", units)));
+      table(["Unit", "Segments", "Bytes", "Queued", "In transfer", "Overlapped", "Exposed", "Overlapped with"], rows, together("all", units)));
     if (!few) {
       place.append(button(whole ? `Show the ${mostUnitRows} largest` : `Show all ${units.length}`, () => {
         whole = !whole;
         fill();
       }));
     }
-    place.append(element("p", { class: "caption" }, "Queued, in transfer: time with at least one block of the unit in that state. Overlapped: part of the transfer during which this rank computed. Exposed: time that computation waited for the unit in this step."));
+    place.append(element("p", { class: "caption" }, "Queued, in transfer: time with at least one segment of the unit in that state. Overlapped: part of the transfer during which this rank computed. Exposed: time that computation waited for the unit in this step."));
   };
   fill();
   body.append(place);

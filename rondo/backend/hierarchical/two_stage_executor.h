@@ -34,38 +34,38 @@ struct OperationHeader {
 
 // A collective submitted to the pipeline.
 struct Job {
-  // The memory that the operation reads and writes. Kept until no thread of the pipeline uses the operation
+  // The memory that the operation reads and writes. Kept until no thread of the executor uses the operation
   // and the messages between hosts have released it, which after an error is later than done().
   std::shared_ptr<void> memory;
   std::unique_ptr<Operation> operation;
   OperationHeader header;
   Deadline deadline = Deadline::never();
-  std::function<void(std::exception_ptr)> done;  // called once, on a thread of the pipeline, without locks
+  std::function<void(std::exception_ptr)> done;  // called once, on a thread of the executor, without locks
 };
 
 // Runs collectives in the order of submission, on two threads: the first steps of chunks run ahead of the
 // second steps, up to a window of chunks, also across collectives. The first error is final: it fails all
 // operations in flight here, wakes the ranks of this host and closes the connections to other hosts, so that
 // every rank notices at once. Any thread may call.
-class Pipeline {
+class TwoStageExecutor {
  public:
   // A callback that receives an error before other ranks can see that this rank failed. Returns the error to
   // report instead, which may be another rank's error that caused it.
   using OnFailure = std::function<std::exception_ptr(std::exception_ptr)>;
 
-  static std::shared_ptr<Pipeline> start(std::unique_ptr<Transports> transports, int window,
-                                         OnFailure on_failure);
+  static std::shared_ptr<TwoStageExecutor> start(std::unique_ptr<Transports> transports, int window,
+                                                 OnFailure on_failure);
   // Blocks until nothing is in flight, up to `patience`; then fails the rest. Returns at once on one of the
-  // pipeline's own threads, which other threads wait for.
+  // executor's own threads, which other threads wait for.
   void drain(Duration patience);
   // Fails operations in flight, ends the threads and closes the connections. Call it once, after the last use
-  // and before the last reference is released. The pipeline's own threads may call it in done(): the callback
+  // and before the last reference is released. The executor's own threads may call it in done(): the callback
   // of a future may destroy a group.
   void stop();
-  Pipeline(const Pipeline&) = delete;
-  Pipeline& operator=(const Pipeline&) = delete;
+  TwoStageExecutor(const TwoStageExecutor&) = delete;
+  TwoStageExecutor& operator=(const TwoStageExecutor&) = delete;
 
-  // Sets the header's sequence number. Throws the pipeline's error when there has been one.
+  // Sets the header's sequence number. Throws the executor's error when there has been one.
   void submit(Job job);
   std::uint64_t submitted() const;
   // Fails all operations in flight and all later jobs with `reason`; the peers notice as with an error.
@@ -76,7 +76,7 @@ class Pipeline {
   Transports& transports() { return *transports_; }
 
  private:
-  Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure);
+  TwoStageExecutor(std::unique_ptr<Transports> transports, int window, OnFailure on_failure);
 
   struct Entry;
   // Position of a thread: a job and a chunk.
@@ -89,7 +89,7 @@ class Pipeline {
   void exchange_headers(Entry& entry);
   void check_headers(Entry& entry);
   void fail(std::exception_ptr error, const Entry* entry);
-  void loop(void (Pipeline::*steps)());
+  void loop(void (TwoStageExecutor::*steps)());
 
   std::unique_ptr<Transports> transports_;
   const int window_;
