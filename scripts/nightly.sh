@@ -5,7 +5,8 @@
 # the exit code says whether all went well. Steps (all without arguments):
 #
 #   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
-#   compilers  the front ends of g++ 11 and clang 16 on all layers and programs; COMPILERS="g++-13" for others
+#   compilers  the front ends of g++ 11, clang 14 and clang 16 on all layers and programs; COMPILERS="g++-13" for others
+#   aarch64    cross-compiles for aarch64: tests without libtorch run under qemu, the rest is only checked
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
@@ -14,7 +15,7 @@
 #   torches    packages for the newest torch that PyPI serves, tested as those for .venv's, and backend_test, nn_test and
 #              parallel_test compiled against it; TORCHES="2.11.0 2.14.1" for others; with TESTS=/path/to/pytorch/test also
 #              PyTorch's own tests over the plug-in of each
-#   recipes    conan create, which builds rondo from the checkout
+#   recipes    conan create, vcpkg install and spack install, each of which builds rondo from the checkout; vcpkg and spack if on PATH
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use or one near it
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -41,8 +42,9 @@ tidy() { scripts/tidy.sh; }
 clang() { configure_clang build/clang && scripts/build.py build/clang; }
 compilers() {
   local compiler
-  for compiler in ${COMPILERS:-g++-11 clang++-16}; do COMPILER=$compiler scripts/syntax.sh; done
+  for compiler in ${COMPILERS:-g++-11 clang++ clang++-16}; do COMPILER=$compiler scripts/syntax.sh; done
 }
+aarch64() { scripts/cross.sh; }
 asan() { scripts/sanitize.sh asan; }
 tsan() { scripts/sanitize.sh tsan; }
 equality() { release && make equality; }
@@ -88,6 +90,18 @@ recipes() {
   export CONAN_HOME=$logs/conan-home
   "$logs/conan/bin/conan" profile detect --force
   "$logs/conan/bin/conan" create packaging/conan -s compiler.cppstd=20 -o "rondo/*:libtorch=$packages/torch" -o "rondo/*:highs=$packages/highsbox/highs_dist"
+  if have vcpkg; then
+    LIBTORCH=$packages/torch HIGHS_DIR=$packages/highsbox/highs_dist VCPKG_FORCE_SYSTEM_BINARIES=1 vcpkg install rondo \
+      --overlay-ports=packaging/vcpkg --x-install-root="$logs/vcpkg"
+  else
+    say "note: skipping vcpkg, which is not on PATH"
+  fi
+  if have spack; then
+    spack repo list | grep -q '^rondo ' || spack repo add packaging/spack
+    spack install --fresh rondo libtorch="$packages/torch" highs="$packages/highsbox/highs_dist"
+  else
+    say "note: skipping Spack, which is not on PATH"
+  fi
 }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {
@@ -155,7 +169,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy docs tooling long clang compilers asan tsan equality faults chaos survive mutate sim bundle package reproduce torches recipes pages external peers docs_api readers browser frameworks bench coverage)
+all=(tidy docs tooling long clang compilers aarch64 asan tsan equality faults chaos survive mutate sim bundle package reproduce torches recipes pages external peers docs_api readers browser frameworks bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

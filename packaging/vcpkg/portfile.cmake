@@ -7,6 +7,10 @@ if(NOT DEFINED ENV{LIBTORCH})
 endif()
 # The library is built as a release, which also serves programs that are built for debugging.
 set(VCPKG_BUILD_TYPE release)
+# Programs find each other in their own folder, and libraries in ../lib by their own run paths.
+set(VCPKG_POLICY_ALLOW_EXES_IN_BIN enabled)
+set(VCPKG_POLICY_DLLS_IN_STATIC_LIBRARY enabled)
+set(VCPKG_FIXUP_ELF_RPATH OFF)
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES programs RONDO_BUILD_APPS)
 execute_process(COMMAND git -C "${SOURCE_PATH}" rev-parse HEAD OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE)
