@@ -80,7 +80,7 @@ Obstacle nccl_obstacle(const nlohmann::json& torch, const fs::path& library,
                   : machine};
   }
   if (module.empty()) {
-    return {"left out of this build: its headers, or CUDA's, were not found",
+    return {"left out of this build: as in packages, or without the headers of NCCL and CUDA",
             "pip install nvidia-cuda-crt nvidia-cuda-cccl beside the CUDA wheel, then build with "
             "-DRONDO_NCCL=REQUIRED, which says what is missing"};
   }
