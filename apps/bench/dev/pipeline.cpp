@@ -367,7 +367,7 @@ Json run_pipeline(PipelineFlags& flags, bool prints) {
       }
     }
     for (PipelineContestant& contestant : contestants) {
-      contestant.fleet.reset();  // its processes end
+      contestant.fleet.reset();  // ends the contestant's processes
       all.push_back(std::move(contestant));
     }
   };

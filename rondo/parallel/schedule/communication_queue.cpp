@@ -227,9 +227,9 @@ void CommunicationQueue::start(const EntryPointer& entry) {
   const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
   try {
     const EntryPointer first = before(*entry);
-    if (first) first->future.wait();  // with a leader it is finished
+    if (first) first->future.wait();  // with a leader the first message has finished
     entry->future = entry->block.start();
-    entry->block.start = nullptr;  // the future keeps the references it needs
+    entry->block.start = nullptr;  // releases the function; the future keeps the references that it needs
     entry->work = entry->future.message();
     if (leader_ && entry->future.has_round())
       throw UsageError(str(entry->block.collective, " has several rounds, which rank 0 cannot order"));
