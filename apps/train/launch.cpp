@@ -159,7 +159,7 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   return run_printing_result(flags, options);
 }
 
-// Ranks read them in the environment.
+// Handles the signals of `list` too, and passes the list to ranks in the environment.
 void handle_further_signals(const std::string& list) {
   if (list.empty()) return;
   const auto before = env::lookup(env::process_environment(), launch::kStopSignalsVariable);

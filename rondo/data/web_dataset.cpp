@@ -230,7 +230,7 @@ class TarReader {
     }
   }
 
-  // Properties of the next member, from headers before its own.
+  // Properties of the next member, read from headers that precede the member's own header.
   struct Extended {
     std::string name, target;
     std::optional<std::size_t> size;

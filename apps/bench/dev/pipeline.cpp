@@ -91,7 +91,7 @@ Bubble bubble_of(const pipeline::Schedule& schedule, const std::vector<std::vect
   return bubble;
 }
 
-// One system, and its counted steps.
+// A measured system with the steps that count.
 struct PipelineContestant {
   std::string system = {};    // rondo, pytorch
   std::string schedule = {};  // empty for ddp

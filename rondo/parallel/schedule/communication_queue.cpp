@@ -177,14 +177,14 @@ bool CommunicationQueue::has_room() const {
   return in_flight_limit_.count == 0 || under_way_.count == 0 || under_way_ < in_flight_limit_;
 }
 
-// A plan may defer blocks, and with them the blocks that come after.
+// A plan may defer a block, and with it the blocks that depend on it.
 bool CommunicationQueue::is_released(const Entry& entry) const {
   if (!entry.awaited && !policy_->allows(entry.block)) return false;
   const EntryPointer first = before(entry);
   return !first || first->has_order || is_released(*first);
 }
 
-// Without a leader the block that `entry` comes after must be ordered, and is waited for when `entry` starts,
+// Without a leader, the predecessor of `entry` must be ordered, and is waited for when `entry` starts,
 // because the time at which it finishes differs between ranks.
 bool CommunicationQueue::may_start(const Entry& entry) const {
   if (!is_released(entry)) return false;
@@ -272,7 +272,7 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     std::unique_lock lock(mutex_);
     entry = find(ticket);
     if (!entry) return {};
-    // Blocks that this one comes after must start first.
+    // The predecessor of a block must start first.
     for (EntryPointer needed = entry; needed; needed = before(*needed)) needed->awaited = true;
     if (!leader_) {
       while (!entry->has_order) ordered_.push_back(take_next());
@@ -285,7 +285,7 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     }
     check_startable(*entry);
   }
-  // No other call waits for the block that this one came after.
+  // No other call waits for the predecessor of this block.
   if (entry->block.after) wait(*entry->block.after);
   return complete(entry, /*exposed=*/true);
 }
