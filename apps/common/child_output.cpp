@@ -69,7 +69,7 @@ ChildOutput run_child(const std::vector<std::string>& command,
   const std::vector<char*> arguments = exec_words(words);
   const std::vector<char*> variable_list = exec_words(variables);
   Ends output_ends = make_ends();
-  Ends failure_ends = make_ends();  // exec closes them; on failure they carry the error
+  Ends failure_ends = make_ends();  // exec closes these ends; if it fails they carry the error
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {

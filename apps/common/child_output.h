@@ -8,7 +8,7 @@ namespace rondo {
 
 struct ChildOutput {
   int exit_code = 0;  // 128 + signal if a signal killed the child
-  std::string text;   // its standard output
+  std::string text;   // standard output of the child
 };
 
 // Runs a program to its end. It inherits standard error, and `environment` is added to this process's

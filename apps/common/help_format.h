@@ -21,7 +21,7 @@ struct HelpGroup {
   std::vector<HelpEntry> entries;
 };
 
-// The help of a command: everything that --help, a manual page and completion are made of.
+// The help of a command, from which --help, the manual page and completion are generated.
 struct HelpPage {
   std::string name;     // "rondo checkpoint inspect"
   std::string summary;  // one sentence or more

@@ -95,7 +95,7 @@ fs::path torch_of(const std::string& python) {
     const std::string folder(trim(answer.text));
     if (answer.exit_code == 0 && !folder.empty() && exists_quietly(fs::path(folder) / "lib" / kLibrary))
       return folder;
-  } catch (const Error&) {  // it cannot be started
+  } catch (const Error&) {  // the interpreter cannot be started
   }
   return {};
 }

@@ -14,7 +14,7 @@ namespace {
 struct FieldWords {
   const char* words;
   const char* name;
-  const char* text = nullptr;  // text to suggest, if it is more than the flag
+  const char* text = nullptr;  // text to suggest, if the suggestion is more than a flag
 };
 
 // rondo's programs may have different flags with one meaning: the first that the program has is suggested.

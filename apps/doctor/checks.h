@@ -14,7 +14,7 @@ struct Finding {
   std::string name;     // "gloo"
   State state = State::ok;
   std::string detail;   // result of the check
-  std::string get;      // remedy if it is not ok
+  std::string get;      // remedy if the state is not ok
   nlohmann::json data;  // machine-readable form; an object or null
 };
 

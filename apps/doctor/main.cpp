@@ -29,7 +29,7 @@ void append(doctor::Findings& to, doctor::Findings from) {
 doctor::Findings examine(const std::string& libtorch_directory) {
   doctor::Findings findings = doctor::check_libtorch(libtorch_directory);
   doctor::Findings backends = doctor::check_backends(findings);
-  // First, because it also finds the libtorch that the measuring programs load.
+  // Runs first, because it also finds the libtorch that the measuring programs load.
   doctor::Findings programs = doctor::check_programs();
   append(findings, doctor::check_matmul(findings));
   append(findings, std::move(programs));

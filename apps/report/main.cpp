@@ -69,7 +69,7 @@ struct Request {
   std::vector<std::string> words;  // as given
 };
 
-// A page before it is written, and its figures for --json.
+// A page that is ready to be written, and its figures for --json.
 struct Report {
   fs::path path;
   Json document;

@@ -12,7 +12,7 @@ enum class CompletedValue { none, words, files, folders };
 struct CompletedFlag {
   std::vector<std::string> names;  // "-n", "--nproc-per-node"
   std::string text;
-  std::string type;  // of its value; empty: it takes none
+  std::string type;  // type of the flag's value; empty: the flag takes no value
   CompletedValue value = CompletedValue::none;
   std::vector<std::string> words;  // of CompletedValue::words
   bool may_repeat = false;
@@ -25,8 +25,8 @@ struct CompletedCommand {
   std::vector<CompletedFlag> flags;
   CompletedValue arguments = CompletedValue::files;
   std::vector<std::string> words;                             // of CompletedValue::words
-  std::vector<std::pair<std::string, std::string>> commands;  // names and summaries of the commands below it
-  bool runs_program = false;                                  // the rest of its line is another command line
+  std::vector<std::pair<std::string, std::string>> commands;  // names and summaries of its subcommands
+  bool runs_program = false;  // whether the remaining words are another program's command line
 };
 
 // Returns the commands of the output of `rondo --help-json`, a command before those below it. Throws

@@ -53,7 +53,7 @@ rondo::HelpPage front_page() {
 
 void print_help() { std::cout << rondo::help_text(front_page()); }
 
-// The libtorch that programs load, as --version shows it.
+// Returns a description of the libtorch that programs load, for --version.
 std::string describe_libtorch() {
   try {
     const std::filesystem::path folder = rondo::locate_libtorch();

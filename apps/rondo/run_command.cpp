@@ -52,7 +52,7 @@ constexpr const char* kExamples = R"(Examples:
 Every flag can also be given as PET_<FLAG> in the environment (PET_NPROC_PER_NODE=2), and with _ for -.
 Exit code: 0; the exit code of the worker that failed first, or 128 + its signal; 2 wrong usage; 3 pre-empted.)";
 
-// The flags' texts before they are parsed.
+// Values of the flags as text, before they are parsed.
 struct Flags {
   std::string nproc_per_node = "1";
   std::string nnodes;

@@ -19,7 +19,7 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> argum
 struct Subcommand {
   const char* name;
   const char* help;             // one line
-  bool links_libtorch = false;  // it needs libtorch to start
+  bool links_libtorch = false;  // whether its program links libtorch
 };
 // Returns those that are separate programs.
 const std::vector<Subcommand>& known_subcommands();

@@ -11,7 +11,7 @@ namespace rondo {
 struct Flag {
   Option option;
   std::string choice = {};  // "strategy", "model", "data-kind" or "backend"; empty: the program's own
-  std::vector<std::string> takers = {};  // names of the entries that declare it, sorted
+  std::vector<std::string> takers = {};  // names of the entries that declare the option, sorted
 };
 
 // Every option of a training, made from what the program and the choices declare.

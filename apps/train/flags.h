@@ -118,7 +118,7 @@ struct TrainFlags : TrainerFlags {
   std::string plan_time_limit = "10s";
   std::string meshes = "data";
   int nproc_per_node = 1;
-  bool counts_processes = false;  // nproc_per_node is this host's number for cpu, gpu or auto
+  bool counts_processes = false;  // nproc_per_node was cpu, gpu or auto, converted to this host's number
   std::string backend = "auto";   // its options are in `options`, also those that stood in brackets
   bool deterministic = false;
   std::string timeout = "5min";
@@ -160,7 +160,7 @@ struct TrainFlags : TrainerFlags {
   bool is_planned = false;      // the strategy follows a plan
   bool print_config = false;
   bool dry_run = false;
-  std::map<std::string, OptionOrigin> origins = {};  // by option; those with their default have none
+  std::map<std::string, OptionOrigin> origins = {};  // by option; defaults have no origin
   std::vector<std::string> notes = {};  // for the user at the start: overridden options of a file
   // All options that describe a training, by flag names with '_' (without run directory and resume). As a
   // file of --config it describes the same training.

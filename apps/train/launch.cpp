@@ -56,7 +56,7 @@ int become(const std::string& program, const std::vector<std::string>& arguments
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
-  hold_stop_signals();  // until its main()
+  hold_stop_signals();  // signals stay blocked until the program's main()
   execv(program.c_str(), words.data());
   throw Error(str("cannot start ", program, ": ", errno_text(errno)));
 }
@@ -159,7 +159,7 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   return run_printing_result(flags, options);
 }
 
-// Ranks read them in the environment.
+// Handles the signals of `list` too, and passes the list to ranks in the environment.
 void handle_further_signals(const std::string& list) {
   if (list.empty()) return;
   const auto before = env::lookup(env::process_environment(), launch::kStopSignalsVariable);

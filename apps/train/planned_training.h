@@ -21,7 +21,7 @@ struct JobPlan : PlanOnMesh {
   Prediction prediction;        // expected step and memory
   bool predicts = false;        // false for a short form, which has no prediction
   RunFiles files = {};          // for the run directory: plan.json, profile.json
-  std::int64_t batch_size = 0;  // per replica and pass on its mesh, if the plan has chosen it
+  std::int64_t batch_size = 0;  // samples per replica and pass if the plan has chosen a mesh
 };
 
 // Inputs of a plan.

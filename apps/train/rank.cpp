@@ -119,7 +119,7 @@ ExitCode run_evaluator(const TrainFlags& given) {
                         .patience = parse_duration(flags.timeout, "--timeout"),
                         .stop_requested = stop_requested,
                         .told = [&](std::int64_t step, const std::map<std::string, double>& figures) {
-                          progress.emplace(stderr, shown);  // ends the line of this evaluation
+                          progress.emplace(stderr, shown);  // ends the progress line of this evaluation
                           std::string text;
                           for (const auto& [metric, value] : figures) text += str(", ", metric, " ", value);
                           std::printf("evaluated step %lld%s\n", static_cast<long long>(step), text.c_str());
@@ -167,7 +167,7 @@ std::string with_replacements(std::string_view text) {
 // UsageError when the checkpoint holds another kind of model.
 void print_sample(const TrainFlags& flags) {
   const LearntWeights learnt = learnt_weights(flags.run_dir);
-  const std::filesystem::path& checkpoint = learnt.checkpoint;  // its readers verify it
+  const std::filesystem::path& checkpoint = learnt.checkpoint;  // readers of the checkpoint verify it
   const std::string file = (checkpoint / "state.json").string(), of_model = json_place(file, "model");
   const nlohmann::json values = read_checkpoint_values(checkpoint);
   const nlohmann::json& description = json_member(values, "model", file);

@@ -185,7 +185,7 @@ void RunDirectoryWriter::remove_replaced() {
   std::vector<std::string> removed;
   try {
     for (const CheckpointEntry& entry : replaced_) {
-      if (!fs::exists(entry.path)) continue;  // a save has removed it by --keep-checkpoints
+      if (!fs::exists(entry.path)) continue;  // a save has removed the checkpoint by --keep-checkpoints
       remove_checkpoint(entry.path);
       removed.push_back(entry.path.lexically_relative(run_.path).string());
     }

@@ -23,7 +23,7 @@ namespace rondo {
 struct RunDirectory {
   std::filesystem::path path;
   std::optional<std::filesystem::path> resume_from;  // a checkpoint to continue from
-  bool goes_on = false;                              // resume_from is of this run; set on the writing rank
+  bool goes_on = false;  // whether resume_from belongs to this run; set on the writing rank
   // Set on the writing rank of a run without a given directory. Destroyed after the lock, whose file is
   // inside.
   std::shared_ptr<NewRunDirectory> made = {};
@@ -75,7 +75,7 @@ class RunDirectoryWriter final : public Callback {
   std::vector<CheckpointEntry> replaced_;  // checkpoints to remove, on rank 0
   bool ends_ = false;
   std::optional<TimePoint> looked_;  // last check of the directory, on rank 0
-  bool is_lost_ = false;             // it was removed, and could not yet be created again
+  bool is_lost_ = false;             // whether the directory was removed and could not be created again yet
 };
 
 // Makes a restarted job resume its run, without --resume: restarted by a launcher (`launcher_restarted`) or

@@ -32,7 +32,7 @@ class NewRunDirectory {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path made_parent_;  // empty: it existed
+  std::filesystem::path made_parent_;  // empty: the parent existed
 };
 
 }  // namespace rondo

@@ -92,7 +92,7 @@ constexpr std::string_view kApart = "apart:";
 
 // The hosts of all ranks.
 struct Places {
-  std::vector<Member> members;  // by rank; empty: all on this host
+  std::vector<Member> members;  // members by rank; empty: all ranks are on this host
   int local_rank = 0;
   int local_world_size = 1;
 
@@ -171,9 +171,10 @@ env::Identity identity_apart(env::Overrides overrides) {
 }  // namespace
 
 struct Context::State {
-  std::shared_ptr<Replica> replica;  // first, so that members below are released under its number
+  std::shared_ptr<Replica>
+      replica;  // declared first, so that the members below are released under its replica number
   env::Identity identity;
-  std::vector<int> job_ranks;  // this context's ranks in the world of the context that init() made
+  std::vector<int> job_ranks;  // world ranks of this context's ranks in the context that init() created
   Places places;
   std::string local_address;
   c10::Device device = c10::kCPU;

@@ -92,8 +92,8 @@ std::vector<c10::intrusive_ptr<c10d::Work>> start_exchange(const Group& group,
 
 namespace {
 
-// Time that a waiting rank gets to publish its own peers. A rank that closes its connections has published
-// them before, or is dead; but Gloo closes connections at its deadline before the rank publishes, and
+// Time that a waiting rank gets to publish its own peers. A rank that closes its connections has already
+// published them, or is dead; but Gloo closes connections at its deadline before the rank publishes, and
 // deadlines are close to each other.
 constexpr auto kDeadlinesApart = std::chrono::seconds(5);
 constexpr auto kAnswerTimeNearDeadline = std::chrono::seconds(3);

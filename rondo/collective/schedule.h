@@ -54,8 +54,8 @@ inline bool is_local(const Step& step) {
 // run in order. Two messages of a pair of ranks in one round arrive in the order of the steps.
 struct Schedule {
   OperationKind operation = OperationKind::all_reduce;  // operation of all ranks' schedules together
-  std::string algorithm;                                // algorithm that made it
-  int rank = 0;                                         // rank that runs it
+  std::string algorithm;                                // name of the algorithm that generated the schedule
+  int rank = 0;                                         // rank that runs the schedule
   int world = 1;                                        // number of ranks
   int root = 0;                                         // root of broadcast and reduce
   Bytes bytes;                                          // size of the data buffer

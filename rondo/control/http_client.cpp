@@ -96,7 +96,7 @@ HttpClient::HttpClient(const Options& options) : state_(std::make_unique<State>(
   set(kCurlHttpHeader, state.headers);
   set(kCurlProtocols, kCurlHttp | kCurlHttps);
   set(kCurlNoSignal, 1L);
-  set(kCurlQuickExit, 1L);  // an older libcurl refuses it, without harm
+  set(kCurlQuickExit, 1L);  // an older libcurl rejects this option, which does no harm
   set(kCurlTimeoutMs, whole_milliseconds(options.timeout));
   set(kCurlConnectTimeoutMs, whole_milliseconds(std::min(options.timeout, kConnectTimeout)));
   set(kCurlErrorBuffer, state.error.data());

@@ -28,7 +28,7 @@ struct HttpPage::State {
   std::function<std::string()> text;
   std::string url;
   ZmqContext context;
-  ZmqSocket socket;  // ZMQ_STREAM: raw bytes by connection; used by the thread once it runs
+  ZmqSocket socket;  // ZMQ_STREAM: raw bytes by connection; used only by the thread while it runs
   std::map<std::string, std::string> begun;  // thread only: incomplete requests by connection
   std::deque<std::string>
       answered;  // used by the thread only: most recently answered connections, which may still be open

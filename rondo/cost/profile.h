@@ -131,9 +131,9 @@ struct LayerPart {
 
 // A layer of a sequential model. Pipelines cut between layers, and tensor parallelism divides a layer.
 struct LayerProfile {
-  std::string name;                                 // "embeddings", "transformer.h.0"
-  std::string unit;                                 // unit that owns its parameters (UnitProfile::name)
-  std::uint64_t output_bytes = 0;                   // input of the next layer
+  std::string name;                // "embeddings", "transformer.h.0"
+  std::string unit;                // unit that owns the layer's parameters (UnitProfile::name)
+  std::uint64_t output_bytes = 0;  // input of the next layer
   std::uint64_t checkpointed_activation_bytes = 0;  // activation bytes kept if recomputed
   std::vector<LayerPart> parts;  // ascending by ranks within each dimension; the first has 1 rank
 
@@ -179,7 +179,7 @@ inline constexpr double kSteadySpread = 0.05;
 // A model's costs on a machine. `rondo profile` measures it and `rondo plan` reads it.
 // docs/planner/profile-file.md describes the JSON.
 struct Profile {
-  std::string model;  // name of the profiled model; training compares it
+  std::string model;  // name of the profiled model; training compares it with its model
   // Text form of every setting that the measurements depend on: model, its settings, batch, optimizer, ranks.
   // Training compares it with its own; empty: unknown.
   std::string made_for;

@@ -156,7 +156,7 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
   } else if (shards_gradients(s)) {
     cost.reduced_bytes = part;
   } else {
-    // In a flat buffer; zero1 reduces its shard into a second one.
+    // Gradients are in a flat buffer; zero1 reduces its shard into a second buffer.
     cost.reduced_bytes = unit.gradient_bytes + (s == Strategy::zero1 && shard_group > 1 ? part : 0);
   }
   cost.held_bytes = choice.checkpoint ? unit.checkpointed_activation_bytes : unit.activation_bytes;

@@ -218,7 +218,8 @@ std::optional<std::size_t> read_column(const std::string& text) {
 // Returns the position of the label: by name, by number, or the last column.
 std::size_t find_label(const CsvRow& first, const std::string& wanted, const std::string& path) {
   if (wanted.empty()) return first.fields.size() - 1;
-  // Digits always mean a number: they could also be the first value of an unnamed column.
+  // A label column given in digits is always a number, because a name in digits could be the first value of
+  // an unnamed column.
   if (const auto number = read_column(wanted)) {
     if (*number < first.fields.size()) return *number;
   } else {

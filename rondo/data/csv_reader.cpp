@@ -249,7 +249,7 @@ Division divide_by(std::string_view text, char delimiter) {
       }
     }
   } catch (const DataError&) {
-    // Damaged text or a wrong delimiter: judge by the records before it.
+    // Damaged text or a wrong delimiter: uses only the records before it.
   }
   division.numbers = fields > 0 ? static_cast<double>(numbers) / static_cast<double>(fields) : 0.0;
   return division;

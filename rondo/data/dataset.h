@@ -31,7 +31,7 @@ struct Batch {
 // Description of a data set, sufficient to choose and size a model for it.
 struct DatasetInfo {
   std::string kind;    // "text", "idx", "cifar10", "cifar100", "csv", ...
-  std::string source;  // path that it was opened from
+  std::string source;  // path from which the data set was opened
   // shape of one sample: {context}, {channels, height, width}, {features} or for BERT {3, context}
   std::vector<std::int64_t> input_shape;
   std::int64_t classes = 0;                   // number of classes, or vocabulary size

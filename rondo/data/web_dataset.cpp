@@ -230,7 +230,7 @@ class TarReader {
     }
   }
 
-  // Properties of the next member, from headers before its own.
+  // Properties of the next member, read from headers that precede the member's own header.
   struct Extended {
     std::string name, target;
     std::optional<std::size_t> size;
@@ -400,7 +400,7 @@ class ShardedImages final : public EncodedImages {
   std::vector<Sample> samples_;
   std::int64_t classes_ = 0;
   std::size_t skipped_ = 0;                 // number of members without a sample
-  std::vector<std::string> skipped_names_;  // the first of them
+  std::vector<std::string> skipped_names_;  // names of the first skipped members
 };
 
 std::vector<std::string> tar_files(const std::string& path) {

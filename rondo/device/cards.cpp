@@ -76,7 +76,7 @@ bool cuda_is_loaded() { return c10::impl::hasDeviceGuardImpl(c10::kCUDA); }
 void load_library_of_cuda() {
   const std::string library = cuda_library();
   if (library.empty()) throw UsageError("this libtorch is a CPU build, without CUDA");
-  // RTLD_GLOBAL, as if a program linked it: modules find its symbols.
+  // RTLD_GLOBAL makes the library's symbols visible to modules, as if the program linked the library.
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     throw UsageError(str("libtorch's CUDA library cannot be loaded: ", dlerror(),
                          "; install what it needs (a CUDA wheel of torch brings it), or use --device cpu"));

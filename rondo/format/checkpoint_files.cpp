@@ -46,7 +46,7 @@ void add_pieces(std::size_t number, const FileRecord& record, const MappedFile& 
     pieces.push_back({number, bytes, &record.checksum});
     return;
   }
-  // The tensors fill the file from the header to its end.
+  // Beyond the header the tensors fill the whole file, so header and tensors cover all bytes.
   pieces.push_back({number, bytes.first(left), &record.header_checksum});
   for (const TensorRecord& tensor : record.tensors) {
     pieces.push_back({number, bytes.subspan(left, tensor.bytes), &tensor.checksum});

@@ -55,7 +55,7 @@ class ChecksumThread {
 struct TensorRecord {
   std::string name;
   std::uint64_t bytes = 0;
-  std::string checksum;  // XXH3-128 of its elements
+  std::string checksum;  // XXH3-128 of the tensor's elements
 };
 
 // A manifest's record of a file.

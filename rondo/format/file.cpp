@@ -186,7 +186,7 @@ void sync_directory(const std::filesystem::path& directory) {
   const int result = ::fsync(descriptor);
   const int code = errno;
   ::close(descriptor);
-  // Some network file systems cannot sync a directory; they order the rename themselves.
+  // Some network file systems cannot sync a directory; they keep the order of renames themselves.
   if (result != 0 && code != EINVAL) {
     throw Error(str("cannot write directory ", path.string(), " to disk: ", errno_text(code)));
   }

@@ -30,9 +30,10 @@ struct MetricsRow {
   std::optional<std::uint64_t> peak_rss_bytes;  // largest so far, from the kernel: resident memory
   std::optional<std::uint64_t> peak_pss_bytes;  // largest so far, with shared pages in proportion
   std::optional<std::int64_t> steps;  // for a row of several steps, of which `step` is the last: their number
-  std::optional<double> smallest_loss;  // over these steps
-  std::optional<double> largest_loss;   // over these steps; a loss that was not finite counts as the largest
-  std::optional<double> largest_step_ms;  // over these steps
+  std::optional<double> smallest_loss;  // smallest loss over these steps
+  std::optional<double>
+      largest_loss;  // largest loss over these steps; a non-finite loss counts as the largest
+  std::optional<double> largest_step_ms;  // longest of these steps
   // Further numbers by key: "validation_<name>" for a trainer's metrics, "gradient_norm", counters of modules
   // ("dropped_tokens").
   std::map<std::string, double> others = {};

@@ -44,7 +44,7 @@ struct HistogramPoint {
 // A metric of either gauges or histograms.
 struct Metric {
   std::string name;         // "rondo.train.loss"
-  std::string unit;         // as UCUM writes it: "s", "By", "1", "{token}/s"
+  std::string unit;         // unit in UCUM notation: "s", "By", "1", "{token}/s"
   std::string description;  // a line
   std::vector<NumberPoint> gauges = {};
   std::vector<HistogramPoint> histograms = {};

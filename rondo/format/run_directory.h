@@ -38,7 +38,7 @@ struct RunStart {
   std::string strategy;  // the strategy in use, never "auto"
   std::string backend;
   int ranks = 0;
-  std::int64_t first_step = 0;   // steps done before this start
+  std::int64_t first_step = 0;   // number of steps done before this start
   std::int64_t total_steps = 0;  // steps done at the end of the training; 0: unknown
   std::string git_commit = {};   // commit of the folder in which the training started; empty: unknown
   std::string machine = {};      // processor of rank 0's host; empty: unknown

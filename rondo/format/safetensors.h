@@ -145,7 +145,7 @@ class SafetensorsWriter {
   Checksum file_checksum_;
   Checksum tensor_checksum_;
   std::size_t current_ = 0;          // index into order()
-  std::uint64_t current_bytes_ = 0;  // bytes of it already written
+  std::uint64_t current_bytes_ = 0;  // number of its bytes that were written
   std::vector<TensorRecord> records_;
   std::string header_checksum_;
   ChecksumThread checksums_;

@@ -27,8 +27,8 @@ struct TraceSpan {
   std::string unit = {};                    // unit of the model; empty: not of a single unit
 
   // For communication, if known:
-  std::optional<std::int64_t> queued_ns = {};   // time at which it was ready
-  std::optional<std::int64_t> exposed_ns = {};  // how long computation waited for it
+  std::optional<std::int64_t> queued_ns = {};   // time at which the operation was ready
+  std::optional<std::int64_t> exposed_ns = {};  // duration of computation's wait for the operation
   std::int64_t waited_ns = 0;                   // time of the first such wait
   // Computation during the operation with its duration in nanoseconds, longest first.
   std::vector<std::pair<std::string, std::int64_t>> overlapped = {};

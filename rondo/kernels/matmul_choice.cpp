@@ -158,7 +158,7 @@ void keep_matmul_measurement(const fs::path& path, const MatmulMeasurement& meas
   try {
     all = read_matmul_measurements(path);
   } catch (const Error&) {
-    // Overwritten: no other reader could parse it either.
+    // Overwrites a damaged file, which no reader could parse.
   }
   std::erase_if(all, [&](const MatmulMeasurement& old) {
     return old.machine == measurement.machine && old.library == measurement.library;

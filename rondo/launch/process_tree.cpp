@@ -43,7 +43,7 @@ std::multimap<pid_t, pid_t> children_by_parent() {
     pid_t pid = 0;
     const char* const end = entry->d_name + std::strlen(entry->d_name);
     if (std::from_chars(entry->d_name, end, pid).ptr != end) continue;
-    // Includes zombies: their children still belong to them until they are reaped.
+    // Includes zombies, which keep their children until they are reaped.
     children.emplace(parent_of(entry->d_name), pid);
   }
   return children;

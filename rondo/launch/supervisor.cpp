@@ -278,7 +278,7 @@ class Supervisor {
       worker->suspended = is_suspended ? worker->suspended + kSuspensionTick : Duration{};
       if (worker->suspended < patience) continue;
       worker->outlasted = true;
-      kill(-worker->pid, SIGKILL);  // its exit is then judged like any other
+      kill(-worker->pid, SIGKILL);  // the worker's exit is then treated as any other
     }
   }
 

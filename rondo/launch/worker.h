@@ -54,19 +54,19 @@ struct WorkerSpec {
   std::string error_file;
   // see env::kPreemptionFileVariable; empty: exit code 3 alone means pre-emption
   std::string preemption_file;
-  RolePolicy policy;              // consequence of its failure
+  RolePolicy policy;              // consequence of the worker's failure
   bool ends_with_others = false;  // stopped when all workers without this flag have ended
 };
 
 // How a worker ended.
 struct WorkerEnd {
   int exit_code = 0;
-  int signal = 0;  // 0: it exited by itself
+  int signal = 0;  // 0: the worker exited without a signal
   bool core_dumped = false;
-  Duration suspended{};            // not zero: the launcher killed it because it was suspended for this long
-  bool preempted = false;          // it exited with code 3 and reported a pre-emption
-  std::string stderr_tail;         // empty if its standard error did not pass through the launcher
-  bool stderr_shown_last = false;  // its end is directly above the launcher's next output
+  Duration suspended{};     // not zero: the launcher killed the worker because it was suspended for this long
+  bool preempted = false;   // the worker exited with code 3 and reported a pre-emption
+  std::string stderr_tail;  // end of standard error; empty if that did not pass through the launcher
+  bool stderr_shown_last = false;  // the end of stderr is directly above the launcher's next output
   int exec_error = 0;              // errno if the program could not be started
   TimePoint at{};
   std::chrono::system_clock::time_point wall_time{};
@@ -75,7 +75,7 @@ struct WorkerEnd {
 
 // A started worker: the leader of its own process group. The kernel kills it if this process dies.
 struct Worker {
-  int rank = 0;  // same as in its WorkerSpec, like first_rank
+  int rank = 0;  // rank among this host's workers, as in its WorkerSpec
   int first_rank = 0;
   int world_rank() const { return first_rank + rank; }
   pid_t pid = -1;
@@ -83,8 +83,8 @@ struct Worker {
   std::optional<WorkerEnd> end;
   int starts = 1;                     // number of starts of this rank
   bool suspended_at_failure = false;  // was in state T when another worker failed
-  Duration suspended{};               // how long it has been in state T without interruption
-  bool outlasted = false;             // suspended longer than others wait, so the launcher killed it
+  Duration suspended{};               // time that the worker has been in state T without interruption
+  bool outlasted = false;             // killed by the launcher: suspended for longer than others wait
   std::unique_ptr<WorkerOutput> out;
   std::unique_ptr<WorkerOutput> err;
 };

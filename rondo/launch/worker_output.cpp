@@ -217,7 +217,7 @@ void WorkerOutput::show(std::string_view data) {
     partial_.clear();
   }
   if (!shown_.empty()) targets_.console->write(shown_, this);
-  // A progress bar rewrites its line without ending it: show its latest state.
+  // A progress bar rewrites its line without ending it, so shows the latest state of the line.
   const std::size_t rewritten = partial_.find_last_of('\r', partial_.size() < 2 ? 0 : partial_.size() - 2);
   if (targets_.console->is_terminal() && rewritten != std::string::npos) {
     partial_.erase(0, rewritten + 1);

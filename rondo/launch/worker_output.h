@@ -117,7 +117,7 @@ class WorkerOutput {
   std::string tail_;
   std::size_t taken_ = 0;  // bytes read so far
   bool paused_ = false;
-  int columns_ = 0;  // of the console when it last showed an unfinished line of this stream
+  int columns_ = 0;  // width of the console when it last showed an unfinished line of this stream
 };
 
 }  // namespace rondo::launch

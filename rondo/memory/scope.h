@@ -65,7 +65,7 @@ std::string memory_unit_name(MemoryUnit unit);
 // The purpose of a block of memory.
 struct MemoryLabel {
   MemoryCategory category = MemoryCategory::other;  // purpose of the block
-  MemoryUnit unit = kRootMemoryUnit;                // the unit that it belongs to
+  MemoryUnit unit = kRootMemoryUnit;                // the unit that the block belongs to
 };
 
 // A point of a training, for the moment of a peak.

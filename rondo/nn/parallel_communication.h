@@ -23,13 +23,13 @@ at::Tensor copy_to_ranks(const at::Tensor& input, const Group& group);
 // after a row-parallel layer.
 at::Tensor sum_over_ranks(const at::Tensor& input, const Group& group);
 // Concatenates the ranks' inputs along `dimension`, for a following computation that is the same on all
-// ranks; backward takes the own part of the gradient. All inputs have one shape.
+// ranks; backward returns this rank's part of the gradient. All inputs have one shape.
 at::Tensor gather_from_ranks(const at::Tensor& input, std::int64_t dimension, const Group& group);
 // Returns this rank's part along `dimension` of an input that is the same on all ranks; backward concatenates
 // the gradients. Throws UsageError if the number of ranks does not divide the length, naming both.
 at::Tensor own_part(const at::Tensor& input, std::int64_t dimension, const Group& group);
 // Concatenates the ranks' inputs along `dimension`, for a following computation that differs between ranks;
-// backward sums the ranks' gradients and takes the own part. Used for a divided sequence before a
+// backward sums the ranks' gradients and returns this rank's part. Used for a divided sequence before a
 // column-parallel layer.
 at::Tensor all_gather_parts(const at::Tensor& input, std::int64_t dimension, const Group& group);
 // Returns this rank's part along `dimension` of the sum of the ranks' inputs; backward concatenates the

@@ -43,7 +43,7 @@ std::shared_ptr<const SampleInfo> SampleScope::current() { return innermost(); }
 
 namespace {
 
-// Counters advanced side by side, so that loops over them are vectorised.
+// Number of counters that are advanced together, so that loops over them are vectorised.
 constexpr std::size_t kLanes = 32;
 constexpr std::size_t kGroup = 4 * kLanes;  // numbers of one call of `random_group`
 

@@ -51,7 +51,7 @@ at::Tensor along_features(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.scalar_type()).view(shape);
 }
 
-// Converts half precision to float32: it has too few digits for sums.
+// Converts half precision, which has too few digits for sums, to float32.
 at::Tensor computable(const at::Tensor& tensor) {
   const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
   return half ? tensor.to(at::kFloat) : tensor;

@@ -33,7 +33,7 @@ struct Declaration {
   // Whether the strategy follows a plan for the job. A program creates the plan first if the user gives none.
   bool is_planned = false;
 
-  bool is_called(const std::string& text) const;  // by its name or an alias
+  bool is_called(const std::string& text) const;  // whether `text` is its name or an alias
 };
 
 // Returns the entry with this name or alias; null if there is none.

@@ -115,7 +115,7 @@ double seconds_outside_units(const Context& context, Model model, const Batch& b
                   options.loss);
   const auto outside = std::make_shared<OutsideUnits>();
   const auto data = std::make_shared<RepeatedBatch>(batch, batch.samples * (steps + 1));
-  // Each rank has its own batch, which other ranks need not have.
+  // Ranks have different batches, so data is not compared between them.
   trainer.fit(data, {.steps = steps,
                      .batch_size = batch.samples,
                      .shuffle = false,

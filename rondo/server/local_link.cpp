@@ -253,7 +253,7 @@ void LocalLink::begin_step(std::uint64_t step, const Deadline& deadline) {
 
 void LocalLink::end_step(std::uint64_t step, double weight, const Deadline& deadline) {
   // Steps without pushes would fill the ring. Never waits for entries of this step: a synchronous server
-  // applies none of them before the end that is added here.
+  // applies none of them before the end-of-step entry, which is added here.
   const std::uint64_t head = state().head.load();
   const std::uint64_t room = memory_.header().ring - memory_.variables() - 2;
   if (head > room) wait_applied(head - room, "to apply earlier steps", deadline);

@@ -222,7 +222,7 @@ void ServerMemory::read(std::size_t v, std::size_t first, std::size_t count, flo
       }
       relax_processor();
       if (tries < kSpins) continue;
-      // The server was killed inside a block; the next server finishes it.
+      // The server was killed while it wrote a block, which the next server will finish.
       if (deadline.passed())
         throw PeerLostError(str("a block of variable ", v, " stays half written: its server is gone"), {});
       std::this_thread::yield();

@@ -66,7 +66,7 @@ Wire narrowest(const Topology& t, bool is_ring) {
   }
   if (t.kind == TopologyKind::fat_tree)
     return {t.between.latency_s, std::min(t.inside.bytes_per_s, t.between.bytes_per_s)};
-  // All ranks of a group share its one wire, except in a ring.
+  // All ranks of a group share one wire, except in a ring.
   const double share = is_ring ? 1 : t.local_ranks;
   return {t.between.latency_s, std::min(t.inside.bytes_per_s, t.between.bytes_per_s / share)};
 }

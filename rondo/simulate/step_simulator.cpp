@@ -83,7 +83,7 @@ class Simulation {
     for (const ChoiceCost* cost : costs_) memory_.persistent += cost->persistent_bytes;
     for (int slot = 0; slot < slots_.count(); ++slot) step(slot);
     result_.step_s = now_;
-    // On an engine without its own thread communication stalls compute.
+    // With an engine that has no thread of its own, communication stalls computation.
     if (model_.profile.link.parameters_in_place) result_.exposed_s += std::exchange(result_.slowed_s, 0);
     return result_;
   }

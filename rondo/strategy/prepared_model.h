@@ -44,7 +44,8 @@ struct LocalBatch {
   // a custom loop. False lets a strategy defer combining gradients, and the optimizer's update, from
   // finish_backward() to the next forward pass.
   bool gradients_are_read = true;
-  // Optimizer of the coming step(), with this step's rates from the backward pass on; null if unknown.
+  // Optimizer that the next step() will be given; null if unknown. Its learning rates must be those of the
+  // step when the backward pass begins.
   torch::optim::Optimizer* optimizer = nullptr;
 };
 

@@ -29,8 +29,8 @@ std::uint64_t seed_of_order(const FitOptions& options, const Strategy& strategy)
   return options.seed + kApart * static_cast<std::uint64_t>(strategy.input_shard().index);
 }
 
-// Returns the schedule of a checkpoint that has none: the number of samples and the global batch determine
-// the length of a pass.
+// Returns a schedule for a checkpoint that was saved without one: the number of samples and the global batch
+// determine the length of a pass.
 ScheduleState schedule_of_earlier_version(const nlohmann::json& sampling, std::int64_t accumulate,
                                           std::int64_t step) {
   const std::int64_t batches = divide_rounding_up(sampling.at("samples").get<std::int64_t>(),

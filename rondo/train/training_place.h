@@ -11,7 +11,7 @@
 namespace rondo {
 
 // The place of this process among those that train, as far as a program needs it before it has a strategy: a
-// rank of a shared context, or a worker of parameter servers with a context of its own.
+// rank of a shared context, or a worker of parameter servers with a separate context.
 struct TrainingPlace {
   bool is_served = false;  // whether parameter servers hold the weights
   bool writes = true;      // whether rank 0 of this context writes the run directory

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 constexpr std::int64_t kMostRanks = 1 << 20;
 
-// A reader of an object of values; errors name its place.
+// A reader of a JSON object of values, whose errors name the location of the object.
 class ValuesReader {
  public:
   ValuesReader(const json& values, std::string what) : values_(values), what_(std::move(what)) {

@@ -94,7 +94,7 @@ struct ScheduleChoice {
   std::string operation = "all_reduce";
   int ranks = 4;
   int root = 0;
-  int hosts = 1;  // for hierarchical; ranks are spread over them evenly, in order
+  int hosts = 1;  // number of hosts for hierarchical; ranks are spread over them evenly, in order
   int rows = 0;   // for torus_2d; 0: as square as possible
   Bytes bytes;
   std::string dtype = "float32";

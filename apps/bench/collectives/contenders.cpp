@@ -52,7 +52,8 @@ class ExerciseContender final : public Contender {
       if (fresh_) {
         const Exercise& set = sets_[next_set_++ % sets_.size()];
         set.write();
-        // Without it the time would include the difference between the ranks' writes.
+        // Synchronizes the ranks; otherwise the measured time would include differences between the ranks'
+        // writes.
         if (set.meet) set.meet();
         elapsed = -monotonic_ns();
         set.run();

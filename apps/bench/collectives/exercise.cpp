@@ -304,7 +304,7 @@ Exercise make_inexact_all_reduce(const Backend& backend, const at::Tensor& buffe
 Exercise make_coded_all_reduce(const std::string& codec, const Backend& backend, Bytes bytes) {
   const auto format = collective::make_codec(codec);
   const int ranks = backend->getSize();
-  // Each rank's values are encoded, and then their average.
+  // The tolerance covers two encodings: that of each rank's values, and that of their average.
   double tolerance = format->error_bound((1.0 + ranks) / 2) + 1e-5;
   for (int rank = 0; rank < ranks; ++rank) tolerance += format->error_bound(rank + 1.0) / ranks;
   const auto reduction = std::make_shared<CodedAllReduce>(collective::make_codec(codec), backend,

@@ -108,7 +108,7 @@ std::string table_line(const std::vector<Row>& same_case) {
   for_each_peer(same_case, [&](const Row& peer) {
     std::vector<std::string> factors;
     for (const Row& row : same_case) {
-      // Only rondo's engine in its shortest call.
+      // Counts only rondo's engine in its shortest call.
       const bool counts = row.labels.system == "rondo" && row.labels.algorithm == "auto" &&
                           row.labels.codec == "none" && (row.labels.direct || !row.labels.registered);
       if (counts) factors.push_back(to_string(speedup(row, peer)));

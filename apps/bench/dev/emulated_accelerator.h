@@ -14,8 +14,8 @@ namespace rondo::bench {
 
 struct EmulatedTimes {
   Duration forward{};          // per unit
-  Duration input_gradient{};   // in its backward pass
-  Duration weight_gradient{};  // in its backward pass
+  Duration input_gradient{};   // time of the input gradient in the backward pass
+  Duration weight_gradient{};  // time of the weight gradient in the backward pass
 };
 
 // Returns times of equal length.

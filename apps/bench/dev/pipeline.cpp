@@ -91,7 +91,7 @@ Bubble bubble_of(const pipeline::Schedule& schedule, const std::vector<std::vect
   return bubble;
 }
 
-// One system, and its counted steps.
+// A measured system with the steps that count.
 struct PipelineContestant {
   std::string system = {};    // rondo, pytorch
   std::string schedule = {};  // empty for ddp
@@ -367,7 +367,7 @@ Json run_pipeline(PipelineFlags& flags, bool prints) {
       }
     }
     for (PipelineContestant& contestant : contestants) {
-      contestant.fleet.reset();  // its processes end
+      contestant.fleet.reset();  // ends the contestant's processes
       all.push_back(std::move(contestant));
     }
   };

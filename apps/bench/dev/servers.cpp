@@ -82,7 +82,7 @@ Json sparse_push(const ServersFlags& flags) {
   constexpr std::uint64_t kRows = 1'000'000, kRow = 64, kTouched = 1000;
   const Bench bench;
   server::Cluster worker(bench.options(0, 1), bench.secret, {{"table", kRows, kRow, true}});
-  // Every row has its pages before the first push, as in training.
+  // Touches all pages of all rows before the first push, as in training.
   worker.write_state(0, -1, std::vector<float>(kRows * kRow, 0.1F), 0, {});
   worker.open();
   std::mt19937_64 random(1);

@@ -42,7 +42,7 @@ struct StepCase {
 
 // The emulated or real network between the ranks.
 struct Network {
-  int hosts = 1;  // emulated; 1 is this machine itself
+  int hosts = 1;  // number of emulated hosts; 1: no emulation, this machine itself
   std::string rate = {};
   double bits_per_second = 0;
 };

@@ -18,7 +18,7 @@ namespace rondo::bench {
 
 // The processor and network of a child process.
 struct ChildPlace {
-  std::optional<int> processor = {};          // the only one that it may use
+  std::optional<int> processor = {};          // the only processor that the child may use
   std::optional<int> network_namespace = {};  // a descriptor, for a child on an emulated host
 };
 
@@ -49,8 +49,8 @@ class ChildProcess {
 
   std::string name_;
   pid_t pid_ = -1;
-  int input_ = -1;   // written by this process
-  int output_ = -1;  // read by this process
+  int input_ = -1;   // the child's standard input, written by this process
+  int output_ = -1;  // the child's standard output, read by this process
   std::string buffer_;
 };
 

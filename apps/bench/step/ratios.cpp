@@ -36,7 +36,7 @@ const std::map<std::string, double> kBoundGoals = {{"ddp", 1.28}, {"zero3", 1.25
 // Goals with rondo's own choice of matrix products: if the default ones are slow, and otherwise.
 constexpr double kWholeProductGoal = 2.0;
 constexpr double kNeverSlower = 1.0;
-constexpr double kSlowProducts = 1.2;  // from this speedup on the default products count as slow
+constexpr double kSlowProducts = 1.2;  // the default products are slow if the others are this much faster
 // A policy wins if its speedup exceeds the noise of two medians.
 constexpr double kWin = 1.01;
 

@@ -18,7 +18,7 @@ struct RankSamples {
   std::vector<double> losses;
   std::vector<double> comm_ms;
   std::vector<double> exposed_comm_ms;
-  std::uint64_t peak_bytes = 0;         // as tracked by the system itself
+  std::uint64_t peak_bytes = 0;         // as tracked by the measured system
   std::uint64_t peak_tensor_bytes = 0;  // tensors and buffers alive at a time, to the byte
   std::uint64_t peak_rss_bytes = 0;
   // Measured by the kernel, from outside the process. A page that n processes have mapped counts as 1/n;

@@ -27,7 +27,7 @@ struct StepWorkerOptions : WorkerOptions {
   ScheduleFlags schedule;
   std::string plan;
   bool tracks_memory = false;
-  int joint_batch = 1;  // computes on the batches of this many ranks
+  int joint_batch = 1;  // number of ranks whose batches this process computes
   int replicas = 1;     // for a strategy with several replicas per process
 };
 

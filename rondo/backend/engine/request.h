@@ -18,7 +18,7 @@ namespace rondo {
 // One group's connection over an engine, and its traits.
 struct Communicator {
   c10::intrusive_ptr<c10d::Backend> backend;  // never null
-  EngineTraits traits;                        // those of this communicator
+  EngineTraits traits;                        // traits of this communicator
 };
 
 // The input of a backend factory, which makes one communicator.
@@ -70,7 +70,7 @@ using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const Bac
 struct RegisteredBackend {
   BackendFactory factory;    // makes a communicator
   EngineTraits traits = {};  // of communicators that are not ExtendedBackend
-  bool built_in = false;     // one of rondo's own: its traits are known without a communicator
+  bool built_in = false;     // an engine of rondo, whose traits are known without a communicator
 };
 
 }  // namespace rondo

@@ -274,7 +274,7 @@ c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTe
   try {
     return c10::make_intrusive<DirectMessage>(start(), std::move(tensor), named, timeout, std::move(dropped));
   } catch (const CancelledError&) {
-    throw;  // this rank has aborted before
+    throw;  // this rank has already aborted
   } catch (const UsageError&) {
     throw;
   } catch (const c10::DistError& e) {

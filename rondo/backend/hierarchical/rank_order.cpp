@@ -77,7 +77,7 @@ class RankOrderSum final : public ChunkedOperation {
       const Piece theirs = piece(chunk, member);
       within.input.list.push_back(theirs.data);
       within.input_bytes.push_back(theirs.bytes);
-      // The own piece stays in place.
+      // This rank's piece stays in place.
       within.output.list.push_back(member == map.rank()
                                        ? theirs.data
                                        : messages(chunk).buffers[static_cast<std::size_t>(member)].data());

@@ -166,7 +166,7 @@ void TwoStageExecutor::run_second() {
   {
     const std::lock_guard lock(mutex_);
     --under_way_;
-    if (failure_) return;  // fail() reports to this job too
+    if (failure_) return;  // fail() also reports the failure to this job
     if (last) unfinished_.pop_front();
     finishing_ = last;
   }
@@ -212,7 +212,7 @@ void TwoStageExecutor::check_headers(Entry& entry) {
 void TwoStageExecutor::fail(std::exception_ptr error, const Entry* entry) {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return;  // this error is a consequence
+    if (failure_) return;  // this error is a consequence of the recorded failure
     failure_ = error;
   }
   error = on_failure_(error);

@@ -106,7 +106,7 @@ class TwoStageExecutor {
   bool stopping_ = false;
   std::exception_ptr failure_;
 
-  std::thread first_;  // both own this object
+  std::thread first_;  // both threads share ownership of this object
   std::thread second_;
 };
 

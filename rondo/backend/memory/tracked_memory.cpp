@@ -10,7 +10,7 @@ namespace {
 
 // The allocator that the tracking one calls. A process has one CPU allocator, so this is global too. Any
 // thread may release blocks long after their allocation, so a new source must also release the blocks of the
-// one before.
+// previous source.
 std::atomic<c10::Allocator*> source{nullptr};
 std::atomic<bool> tracking{false};
 

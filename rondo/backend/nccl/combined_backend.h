@@ -100,7 +100,7 @@ class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine
   const CardOf card_of_;
   std::mutex mutex_;                // protects the fields below
   std::vector<std::string> cards_;  // by rank; empty: unknown
-  bool knows_all_cards_ = false;    // every rank has a card of its own
+  bool knows_all_cards_ = false;    // whether every rank is known to use a different card
   std::string shared_card_;         // message about two ranks with one card; empty: none
 };
 

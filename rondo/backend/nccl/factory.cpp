@@ -46,7 +46,7 @@ RegisteredBackend beside_control(BackendFactory device, const EngineTraits& trai
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request) {
   const std::string path = find_module(kNcclModule);
   if (path.empty()) throw UsageError(kNoNccl);
-  load_cuda();  // before the module, which needs it and may not find it
+  load_cuda();  // called before the module is loaded, which depends on libtorch's CUDA library
   return load_backend(path, "nccl").factory(request);
 }
 

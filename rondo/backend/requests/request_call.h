@@ -135,8 +135,8 @@ class RequestCall {
     }
     const DenseTensor plain = dense(tensor, name(request.kind), reads);
     (writes ? memory.results : inputs_).push_back(tensor);
-    // Results stay alive by themselves. Reference counts and allocations dominate the cost of a small
-    // operation.
+    // Results need no owner here, since they hold their own memory. Reference counts and allocations dominate
+    // the cost of a small operation.
     if (!writes || plain.copy_of.defined()) memory.alive.push_back(plain.data);
     if (writes && plain.copy_of.defined()) memory.copied_back.push_back(plain);
     return plain.bytes();

@@ -12,7 +12,7 @@ namespace rondo::collective {
 struct Algorithm {
   std::string name;                       // value of --algorithm
   std::string summary;                    // one line for users
-  std::vector<OperationKind> operations;  // operations that it has schedules for
+  std::vector<OperationKind> operations;  // operations for which the algorithm has schedules
   // Returns the steps of request.rank. Called for operations of the list, with a request that make_schedule
   // has checked.
   Schedule (*schedule)(const ScheduleRequest&);
@@ -28,13 +28,13 @@ struct Algorithm {
 
 // The algorithms described in docs/algorithms.md. Each is in a file of the same name.
 Algorithm naive();               // gathered and added at one rank
-Algorithm all_to_all();          // each rank adds one part of all ranks, and sends it to all
+Algorithm all_to_all();          // each rank adds one part from all ranks, and sends the sum to all
 Algorithm reduce_broadcast();    // to one rank along a binomial tree, and back
 Algorithm ring();                // around a ring, one piece per rank
 Algorithm halving_doubling();    // recursive halving, then doubling
 Algorithm double_binary_tree();  // two trees, each with half of the data
 Algorithm torus_2d();            // rings along rows and columns
-Algorithm hierarchical();        // within hosts and between them
+Algorithm hierarchical();        // separate steps within hosts and between hosts
 Algorithm direct();              // each rank reads all data and adds it itself
 
 // Returns all algorithms, in the order of listings for users.

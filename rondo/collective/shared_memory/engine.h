@@ -137,7 +137,7 @@ class Engine {
   // A collective that cannot begin yet, because its size, or the size of an earlier one, is unknown.
   struct Queued {
     CollectiveRequest request;
-    std::shared_ptr<PieceSizes> sizes;  // null: queued behind an operation that has them
+    std::shared_ptr<PieceSizes> sizes;  // null: queued behind an operation with unknown sizes
     std::shared_ptr<OperationOwner> owner;
     Deadline deadline;
   };
@@ -213,8 +213,8 @@ class Engine {
   // Operations to begin later, in order. operations_ contains the exchange of sizes that the first one waits
   // for.
   std::deque<Queued> queued_;
-  std::uint64_t started_ = 0;    // collectives begun; those in queued_ follow
-  std::uint64_t completed_ = 0;  // collectives completed, always in the order in which they were started
+  std::uint64_t started_ = 0;    // number of collectives begun; those in queued_ follow
+  std::uint64_t completed_ = 0;  // collectives completed, which is in the order of their start
   std::uint64_t next_ticket_ = 0;
   std::uint64_t slot_end_ticket_[kSlots] = {};  // end ticket of the operation that last used a slot
   std::uint64_t known_least_consumed_ = 0;

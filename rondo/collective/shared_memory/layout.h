@@ -87,7 +87,7 @@ struct RankSegment {
   std::atomic<std::uint64_t> consumed;                     // chunks that this rank no longer needs
 
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;  // threads of the owner that are about to sleep
-  std::atomic<std::uint32_t> wakeup;                        // futex they sleep on
+  std::atomic<std::uint32_t> wakeup;                        // futex on which those threads sleep
 
   // Nonzero while the owner accesses registered memory of others. A rank that fails sets its state and then
   // waits until this is zero; a running rank sets this and then reads the states. So one of the two sees the

@@ -125,7 +125,7 @@ void Messages::end_where(Wanted wanted, const std::exception_ptr& error) {
   }
   for (Incoming& incoming : incoming_) {
     std::erase_if(incoming.posted, gone);
-    // pull() drops the rest of its data.
+    // pull() drops the rest of the arriving message.
     if (incoming.target != nullptr && gone(incoming.target)) incoming.target = nullptr;
   }
   std::erase_if(any_, gone);

@@ -91,7 +91,7 @@ Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::u
   } else if (!is_all_reduce) {
     path_ = Path::pulled;
   } else {
-    // resolve() may change this to in_place, depending on the peers' slots.
+    // resolve() may change the path to in_place, depending on the peers' slots.
     path_ = piece_bytes_ <= kOnePhaseBytes ? Path::one_phase : Path::staged;
   }
   const bool may_register = path_ == Path::pulled || path_ == Path::staged ||

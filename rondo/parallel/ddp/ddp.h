@@ -36,7 +36,7 @@ class [[nodiscard]] NoSync {
   NoSync& operator=(NoSync&&) = delete;
 
  private:
-  friend class DistributedDataParallel;  // no_sync() makes it
+  friend class DistributedDataParallel;  // its no_sync() creates the guard
   explicit NoSync(std::shared_ptr<GradientReducer> reducer);
 
   std::shared_ptr<GradientReducer> reducer_;

@@ -189,7 +189,7 @@ void GradientReducer::load_communication_state(const CommState& state) {
 }
 
 void GradientReducer::arrived(std::size_t index) {
-  std::shared_ptr<PassEnd> end;  // outlives the lock, which its destructor may take
+  std::shared_ptr<PassEnd> end;  // outlives the lock, because the destructor of PassEnd may acquire it
   const std::lock_guard lock(mutex_);
   check_gradient(index);
   used_[index] = true;

@@ -109,14 +109,14 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   };
   std::vector<std::unique_ptr<Transfer>> transfers_;  // by bucket, in launch order
   std::vector<std::size_t> gradients_;                // number of gradients of each bucket
-  std::vector<std::string> layers_;                   // of each bucket, for its span
+  std::vector<std::string> layers_;                   // layers of each bucket, for trace spans
   std::vector<Place> places_;                         // by dense parameter
   CommunicationQueue queue_;
   SparseExchange sparse_;
   int no_sync_depth_ = 0;
   bool divide_by_active_ = false;
   bool in_pass_ = false;
-  std::vector<bool> ready_;  // by parameter, for this pass
+  std::vector<bool> ready_;  // whether the gradient of each parameter is ready in this pass
   std::vector<bool> used_;   // by parameter, since the last synchronised pass (passes under no_sync included)
   // indices of dense parameters in the order of their gradients in this pass
   std::vector<std::size_t> arrival_;
@@ -127,9 +127,9 @@ class GradientReducer final : private Reducer, public std::enable_shared_from_th
   std::vector<bool> unused_here_;      // static graph: parameters never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: parameters without a gradient on all ranks
   long long synchronised_passes_ = 0;
-  const std::shared_ptr<DriftCheck> drift_;  // its samples are sent with the announcement
+  const std::shared_ptr<DriftCheck> drift_;  // check whose samples are sent with the announcement
   BackwardTrace trace_;
-  bool weight_is_known_ = false;  // for this pass
+  bool weight_is_known_ = false;  // whether the weight of this pass is known
 };
 
 }  // namespace rondo

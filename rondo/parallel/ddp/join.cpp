@@ -12,7 +12,7 @@ namespace {
 
 using State = DistributedDataParallel::State;
 
-// Puts models into join mode during its lifetime.
+// A scope in which models are in join mode.
 class JoinMode {
  public:
   JoinMode(std::vector<State*> models, const JoinOptions& options) : models_(std::move(models)) {

@@ -11,7 +11,7 @@ namespace rondo {
 struct GroupPlace {
   int worker = 0;         // index among all workers of the job
   int workers = 1;        // number of workers of the job
-  int group = 0;          // index of its group, which is one worker for the servers
+  int group = 0;          // index of the worker's group; servers treat each group as one worker
   int rank = 0;           // rank within the group
   int ranks = 1;          // number of ranks per group
   std::string meet = {};  // "host:port" of the group's first worker, where its ranks rendezvous

@@ -50,7 +50,7 @@ class GroupedModel final : public PreparedModel {
   std::vector<at::Tensor> parameters_;
   bool in_window_ = false;  // whether more passes of the step follow
   bool announced_ = false;  // whether totals() belong to this step
-  double samples_ = 0;      // number on this rank
+  double samples_ = 0;      // number of samples on this rank
 };
 
 // Strategy "grouped", on one rank of a group: ddp within the group, which is one worker of parameter servers.

@@ -76,7 +76,7 @@ void LocalSgdModel::combine_gradients() {
   if (group_.size() == 1) return;
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> trained, gradients;
-  std::vector<float> used;  // by parameter, on this rank
+  std::vector<float> used;  // whether each parameter was used on this rank
   std::int64_t bytes = 0;
   for (const at::Tensor& parameter : parameters_of(tensors_)) {
     if (!parameter.requires_grad()) continue;

@@ -65,7 +65,7 @@ std::vector<Fragment> cut_into_fragments(const std::vector<at::Tensor>& tensors,
   };
   std::uint64_t before = 0;
   for (const at::Tensor& tensor : averaged) {
-    // A tensor belongs to the part that contains its middle.
+    // A tensor belongs to the part that contains the tensor's middle byte.
     const std::uint64_t middle = before + tensor.nbytes() / 2;
     const auto part =
         static_cast<std::int64_t>(std::min(parts - 1, middle * parts / std::max<std::uint64_t>(bytes, 1)));

@@ -44,7 +44,7 @@ class PipelineModel final : public PreparedModel, private ModelParts {
     std::string name;
     at::Tensor model = {};  // tensor that forward uses; without elements if another stage owns the parameter
     at::Tensor trained = {};               // tensor given to the inner model, in the same memory
-    std::vector<std::int64_t> sizes = {};  // on all ranks together that divide it by experts
+    std::vector<std::int64_t> sizes = {};  // of the parameter with the experts of all ranks
     std::vector<int> owners = {};          // ranks along the pipeline
     bool own = false;
     Group shared = {};  // group of its owners, if there are several

@@ -79,7 +79,7 @@ pipeline::Schedule messages_for(const Group& group, c10::Device device, pipeline
 
 double now_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
 
-// Records a computation during its lifetime.
+// A scope that records one computation.
 class SlotNote {
  public:
   SlotNote(std::vector<pipeline::Slot>& slots, const Action& action)

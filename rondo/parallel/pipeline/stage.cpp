@@ -19,7 +19,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Keeps the gradients that arrive at a node when it first runs.
+// A hook that keeps the gradients that arrive at a node when the node first runs.
 struct KeepArrived final : torch::autograd::FunctionPreHook {
   explicit KeepArrived(std::shared_ptr<std::vector<at::Tensor>> target) : arrived(std::move(target)) {}
   variable_list operator()(const variable_list& gradients) override {
@@ -30,7 +30,7 @@ struct KeepArrived final : torch::autograd::FunctionPreHook {
   bool has_run = false;
 };
 
-// Frees the variables that a node saved for backward once it has run.
+// A hook that frees the variables that a node saved for backward after the node has run.
 struct ReleaseAfter final : torch::autograd::FunctionPostHook {
   explicit ReleaseAfter(Node* n) : node(n) {}
   variable_list operator()(const variable_list& gradients, const variable_list&) override {

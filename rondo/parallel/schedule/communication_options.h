@@ -25,8 +25,8 @@ struct CommunicationOptions {
   std::uint64_t schedule_seed = 0;    // seed of schedule "random"
   Bytes segment_bytes = MiB(4);       // size of the segments that a unit is cut into; 0 sends whole units
   Bytes in_flight_bytes = MiB(16);    // limit of bytes in flight; 0 is no limit
-  Bytes fuse_bytes = {};              // units up to this total size are sent as one; 0 never joins units
-  int prefetch = 2;  // number of units gathered ahead of their use, also on one host; 0 is none
+  Bytes fuse_bytes = {};  // units up to this total size are sent together; 0: units are never fused
+  int prefetch = 2;       // number of units gathered ahead of their use, also on one host; 0 is none
 };
 
 // Returns the table of their names on the command line.

@@ -177,15 +177,15 @@ bool CommunicationQueue::has_room() const {
   return in_flight_limit_.count == 0 || under_way_.count == 0 || under_way_ < in_flight_limit_;
 }
 
-// A plan may defer segments, and with them the segments that come after.
+// A plan may defer a segment, and with it the segments that depend on it.
 bool CommunicationQueue::is_released(const Entry& entry) const {
   if (!entry.awaited && !policy_->allows(entry.segment)) return false;
   const EntryPointer first = before(entry);
   return !first || first->has_order || is_released(*first);
 }
 
-// Without a leader the segment that `entry` comes after must be ordered, and is waited for when `entry`
-// starts, because the time at which it finishes differs between ranks.
+// Without a leader, the predecessor of `entry` must be ordered, and is waited for when `entry` starts,
+// because the time at which it finishes differs between ranks.
 bool CommunicationQueue::may_start(const Entry& entry) const {
   if (!is_released(entry)) return false;
   const EntryPointer first = before(entry);
@@ -227,9 +227,9 @@ void CommunicationQueue::start(const EntryPointer& entry) {
   const MemoryScope scope(MemoryCategory::communication, entry->segment.unit);
   try {
     const EntryPointer first = before(*entry);
-    if (first) first->future.wait();  // with a leader it is finished
+    if (first) first->future.wait();  // with a leader the first message has finished
     entry->future = entry->segment.start();
-    entry->segment.start = nullptr;  // the future keeps the references it needs
+    entry->segment.start = nullptr;  // releases the function; the future keeps the references that it needs
     entry->work = entry->future.message();
     if (leader_ && entry->future.has_round())
       throw UsageError(str(entry->segment.collective, " has several rounds, which rank 0 cannot order"));
@@ -272,7 +272,7 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     std::unique_lock lock(mutex_);
     entry = find(ticket);
     if (!entry) return {};
-    // Segments that this one comes after must start first.
+    // The predecessor of a segment must start first.
     for (EntryPointer needed = entry; needed; needed = before(*needed)) needed->awaited = true;
     if (!leader_) {
       while (!entry->has_order) ordered_.push_back(take_next());
@@ -285,7 +285,7 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
     }
     check_startable(*entry);
   }
-  // No other call waits for the segment that this one came after.
+  // No other call waits for the predecessor of this segment.
   if (entry->segment.after) wait(*entry->segment.after);
   return complete(entry, /*exposed=*/true);
 }

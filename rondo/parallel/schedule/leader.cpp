@@ -125,7 +125,7 @@ void Leader::stop() noexcept {
     end_pulse();
     send_to_all(kStopped);
   } catch (const std::exception&) {
-    // A rank that cannot receive the message does not need it.
+    // Ignores errors: a rank that cannot receive the message does not need it.
   }
 }
 

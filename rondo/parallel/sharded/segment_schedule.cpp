@@ -136,7 +136,7 @@ SegmentOrder SegmentSchedule::gradients(std::size_t unit) const {
 
 SegmentOrder SegmentSchedule::updated(std::size_t unit) const {
   if (!plan_) return {position(unit)};
-  // Belongs to the next step, as its slot 0.
+  // The gather belongs to slot 0 of the next step.
   return planned(unit, cost::JobKind::gather_updated, 0).later_by(plan_->slots());
 }
 

@@ -53,7 +53,7 @@ void check_parameters(const torch::optim::Optimizer& optimizer, const ShardedUni
   }
 }
 
-// State under a key that is no parameter; throws when it is saved.
+// Optimizer state under a key that is no parameter. It throws when the optimizer is saved.
 template <class State>
 struct UnsavedState final : State {
   void serialize(torch::serialize::OutputArchive& /*archive*/) const override {

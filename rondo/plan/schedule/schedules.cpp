@@ -324,7 +324,7 @@ class ListScheduler {
     for (const int j : last_[index(slot)]) launch(j, left_[index(j)], slot);
   }
 
-  // With contention the link slows compute down while it is busy.
+  // With contention, a busy link slows computation down.
   void work(double compute) {
     const double speed = 1 - model_.profile.link.contention;
     const double shared = std::max(0.0, link_free_ - now_);

@@ -39,7 +39,8 @@ struct Free {
 };
 using Handle = std::unique_ptr<void, Free>;
 
-// HiGHS gets no constant, so that all its objectives agree; results add it.
+// HiGHS gets the program without the objective's constant, so that all its objectives agree; the constant is
+// added to results.
 struct Call {
   SolveOptions options;
   double constant = 0;
