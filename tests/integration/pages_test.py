@@ -135,6 +135,14 @@ def test_every_cpp_block_compiles(rondo_bin, installed, tmp_path):
     pages_cpp.check(alone, REPOSITORY / "tests" / "integration" / "pages_prelude.h", tmp_path, rondo_bin, installed)
 
 
+@pytest.mark.tooling
+def test_a_block_that_does_not_compile_is_named(rondo_bin, installed, tmp_path):
+    (tmp_path / "prelude.h").touch()
+    blocks = pages.blocks("page.md", "# A\n\n```cpp\nint number = 1;\nnumber += missing;\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:5:.*missing"):
+        pages_cpp.check(blocks, tmp_path / "prelude.h", tmp_path, rondo_bin, installed)
+
+
 @pytest.fixture
 def run_text(tmp_path):
     """run_text(page) runs the text of a page named page.md."""
