@@ -74,7 +74,7 @@ def losses(folder, text, size):
 
 def page(speed, loss, size):
     alone, synchronous = speed["no communication"], loss["ddp"]
-    return [f"Measured on {datetime.date.today()} (`bench/local_sgd.py`): two ranks, a core each.", "",
+    return [f"Measured by `bench/local_sgd.py`: two ranks, a core each. <!-- {datetime.date.today()} -->", "",
             *table([f"{size.model} over 1 Gbit/s", "ms a step", "tokens/s of no communication"],
                    [[way, f"{value:.0f}", f"{alone / value:.3f}"] for way, value in speed.items()]), "",
             *table([f"gpt-tiny, {size.steps:,} steps, the first {size.synchronous} synchronous", "validation loss", "against ddp"],
