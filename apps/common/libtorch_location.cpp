@@ -33,7 +33,7 @@ fs::path real(const fs::path& path) {
   return missing ? path : result;
 }
 
-// "2.13" of "2.13.1".
+// Returns the minor version: "2.13" for "2.13.1".
 std::string minor_version(const std::string& version) { return version.substr(0, version.rfind('.')); }
 
 const std::string kWanted = minor_version(RONDO_LIBTORCH_VERSION);

@@ -89,7 +89,7 @@ void read_page(const Json& page, const std::vector<std::string>& path,
   }
 }
 
-// "_rondo_checkpoint_inspect": the name of a command's function.
+// Returns the name of a command's shell function: "_rondo_checkpoint_inspect".
 std::string function_name(const std::vector<std::string>& path) {
   std::string name = "_" + join(path, "_");
   std::replace(name.begin(), name.end(), '-', '_');

@@ -343,7 +343,7 @@ std::string readable(const std::string& key, const Json& value) {
   return value.is_number_integer() ? value.dump() : four_digits(number, "");
 }
 
-// "step_ms" is labelled "step", "peak_bytes" "peak".
+// Returns the label of a JSON key: "step" for "step_ms", "peak" for "peak_bytes".
 std::string label_of(std::string key) {
   for (const std::string_view unit : {"_bytes", "_ms", "_s"}) {
     if (key.ends_with(unit)) {

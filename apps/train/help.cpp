@@ -54,7 +54,7 @@ std::optional<OptionNeed> audience(const Flag& flag) {
   return flag.option.needs;
 }
 
-// "strategy ddp", "every model but mlp".
+// Returns the condition under which a flag has an effect: "strategy ddp", "every model but mlp".
 std::string audience_text(const FlagSet& flags, const Flag& flag) {
   const std::optional<OptionNeed> need = audience(flag);
   if (!need) return {};

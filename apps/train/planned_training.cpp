@@ -204,7 +204,7 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
 std::string plan_text(const Json& plan) { return plan.dump(1) + "\n"; }
 std::string profile_text(const cost::Profile& profile) { return cost::to_json(profile).dump(1) + "\n"; }
 
-// "block.0 to block.3 zero3 + checkpoint; root, head ddp".
+// Returns the choices of the units as text: "block.0 to block.3 zero3 + checkpoint; root, head ddp".
 std::string choices_of(const Prediction& prediction) {
   std::map<std::string, std::vector<std::string>> units_of_choice;
   for (const Prediction::Unit& unit : prediction.units) units_of_choice[unit.choice].push_back(unit.name);

@@ -17,16 +17,16 @@ namespace rondo {
 // Options of rondo::init, all of them optional. An empty field is read from the environment, see rondo/env;
 // without a launcher the result is a world of one process.
 struct InitOptions {
-  // "auto" (nccl if every rank has a GPU of its own by `device`, else native on one host and
-  // hierarchical(native, gloo) across hosts), "native", "gloo", "mpi", "nccl", "hierarchical(native, X)", a
-  // name registered by register_backend, or "path/to/module.so:name" (module.h).
+  // Name of the communication engine: "auto" (nccl if every rank has a GPU of its own by `device`, else
+  // native on one host and hierarchical(native, gloo) across hosts), "native", "gloo", "mpi", "nccl",
+  // "hierarchical(native, X)", a name registered by register_backend, or "path/to/module.so:name" (module.h).
   std::string backend = "auto";
   // Device of this rank: "cpu", "cuda" (the GPU with the index of the local rank, modulo the number of GPUs),
   // "cuda:N" (on a host with one rank), or "auto" (cuda if libtorch sees a GPU).
   std::string device = "cpu";
-  // "env://", "file:///path/shared/by/all/ranks", "tcp://host:port". Two values ignore the environment:
-  // "alone", a world of this process only, and "apart:tcp://host:port", a world of the `rank` and
-  // `world_size` given here.
+  // Rendezvous method: "env://", "file:///path/shared/by/all/ranks", "tcp://host:port". Two values ignore the
+  // environment: "alone", a world of this process only, and "apart:tcp://host:port", a world of the `rank`
+  // and `world_size` given here.
   std::string init_method = "env://";
   std::optional<int> rank{};        // rank of this process, from 0
   std::optional<int> world_size{};  // number of processes of the job

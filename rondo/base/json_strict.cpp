@@ -117,7 +117,7 @@ OrderedJson read_json_file(const std::filesystem::path& path, Bytes limit) {
 }
 
 std::string json_problem(const std::exception& error) {
-  // "[json.exception.type_error.302] type must be string, but is number"
+  // Example: "[json.exception.type_error.302] type must be string, but is number".
   std::string_view text = error.what();
   if (text.starts_with("[json.exception")) text.remove_prefix(std::min(text.find(']') + 2, text.size()));
   // The caller adds the byte offset.

@@ -77,7 +77,7 @@ double smoothed_rate(double shown, double rate);
 // Returns the estimated time for `remaining` units of work if `done` units took `elapsed`.
 Duration expected_time(Duration elapsed, std::int64_t done, std::int64_t remaining);
 
-// "1:02:03", "4:05" (hours, minutes and seconds) for people.
+// Returns hours, minutes and seconds for people: "1:02:03", "4:05".
 std::string format_clock_time(Duration duration);
 
 }  // namespace rondo

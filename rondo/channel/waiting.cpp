@@ -78,7 +78,8 @@ std::vector<int> PeerWatch::stopped() const {
     std::ifstream file(str("/proc/", peer.pid, "/stat"));
     std::string line;
     std::getline(file, line);
-    // "pid (name) state ..."; the name may contain anything, so its end is searched from the back.
+    // The format is "pid (name) state ...". The name may contain any character, so its end is searched from
+    // the back.
     const std::size_t name_end = line.rfind(") ");
     if (name_end != std::string::npos && line[name_end + 2] == 'T') ranks.push_back(peer.rank);
   }

@@ -109,7 +109,8 @@ struct LayerPasses {
 // One rank's part of a layer that `ranks` ranks divide along a mesh dimension; 1: the whole layer. Message
 // bytes are for Profile::batch_size samples.
 struct LayerPart {
-  // "tensor": parts of its parameters; "context": parts of every sequence; "expert": some of its experts.
+  // Kind of division. "tensor": parts of its parameters; "context": parts of every sequence; "expert": some
+  // of its experts.
   std::string dimension = "tensor";
   int ranks = 1;
   std::vector<LayerPasses> passes;  // ascending by samples; at least one

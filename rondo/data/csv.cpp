@@ -88,7 +88,7 @@ void measure_columns(const CsvTable& table, const std::vector<std::int64_t>& tra
       throw DataError(str("'", path, "', ", table.columns[column],
                           ": the numbers are too large for the mean and deviation of the column"));
     }
-    // Differences in the last bits are rounding errors of one number.
+    // Values that differ only in their last bits are equal apart from rounding errors.
     if (widest <= 8 * std::numeric_limits<double>::epsilon() * std::abs(mean)) widest = 0;
     for (const std::int64_t row : train) {
       const double part = widest > 0 ? (value(row) - mean) / widest : 0.0;

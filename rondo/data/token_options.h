@@ -19,8 +19,8 @@ struct TokenOptions {
   // Number of different tokens. Required without a tokens.json.
   std::optional<std::int64_t> vocabulary = {};
   std::optional<std::int64_t> end_of_document = {};  // token after every document
-  // "predicted": the first token of a document is predicted from the end of the previous one, as in GPT-2's
-  // training. "masked": it is not predicted.
+  // Treatment of document boundaries. "predicted": the first token of a document is predicted from the end of
+  // the previous one, as in GPT-2's training. "masked": it is not predicted.
   std::string boundaries = "predicted";
 };
 

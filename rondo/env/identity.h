@@ -54,8 +54,8 @@ struct Overrides {
   std::optional<int> node_rank;         // empty: not given
   std::optional<int> num_nodes;         // empty: not given
   std::optional<std::string> role;      // empty: not given
-  // "env://", "file:///path" or "tcp://host:port". With tcp:// the master address comes from here, and
-  // MASTER_ADDR and MASTER_PORT are ignored.
+  // Rendezvous method: "env://", "file:///path" or "tcp://host:port". With tcp:// the master address comes
+  // from here, and MASTER_ADDR and MASTER_PORT are ignored.
   std::string init_method = "env://";
   std::string host;  // empty: not known
   // Prefix of these fields in errors: "InitOptions." gives "InitOptions.rank", "--" gives "--rank".

@@ -69,7 +69,7 @@ struct MemoryUsage {
 
 // The largest total so far and its moment.
 struct MemoryPeak {
-  MemoryUsage usage = {};    // at that moment
+  MemoryUsage usage = {};    // live memory at the time of the peak
   std::int64_t step = 0;     // MemoryMoment of the allocating thread
   std::string phase = {};    // MemoryMoment of the allocating thread
   std::string unit = {};     // unit of the allocation
@@ -79,7 +79,7 @@ struct MemoryPeak {
 // Memory in the time between two calls of MemoryTracker::take_interval.
 struct MemoryInterval {
   std::int64_t peak_time_ns = 0;  // monotonic_ns() of the largest total
-  BytesByCategory peak = {};      // at that moment
+  BytesByCategory peak = {};      // bytes at the time of the peak
   std::int64_t now_ns = 0;        // monotonic_ns() at the end
   BytesByCategory now = {};       // at the end
 };

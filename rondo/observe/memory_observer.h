@@ -118,8 +118,8 @@ class MemoryObserver final : public UnitObserver {
   MemoryMoment moment_ = {};
   MemoryCategory category_ = MemoryCategory::other;
   std::thread::id thread_;   // thread that entered the phase
-  ReplicaIdentity numbers_;  // replica and rank numbers of that thread
-  std::size_t depth_ = 0;    // number of that thread's labels before the phase
+  ReplicaIdentity numbers_;  // replica and rank numbers of the thread that entered the phase
+  std::size_t depth_ = 0;    // number of labels of the thread before it entered the phase
 
   std::mutex mutex_;                                // protects joined_
   std::map<std::thread::id, std::int64_t> joined_;  // last phase that each other thread has joined

@@ -20,9 +20,9 @@ struct SampleDivision {
   // Returns this rank's pieces of the batch's sequences. Throws UsageError for a tensor without a sequence
   // dimension, and for a length that the ranks cannot divide.
   Batch own_part(const Batch& batch) const;
-  // Returns the number of ranks that divide a sequence. Each rank's weight is the number of predictions of
-  // the whole batch. It minimises the mean over its own predictions times their share times this number,
-  // because gradients of one rank's loss pass through the others.
+  // Returns the number of ranks that divide a sequence. Each rank reports the number of predictions of the
+  // whole batch as its weight. A rank's loss is the mean over its own predictions, multiplied by their share
+  // of the batch and by this number, because gradients of one rank's loss also pass through the others.
   int ranks_of_sequence() const;
   // Returns a loss function of this rank's outputs whose value equals `loss` of the whole outputs.
   LossFunction loss_of_parts(LossFunction loss) const;

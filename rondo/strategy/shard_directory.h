@@ -62,7 +62,7 @@ class ShardDirectory {
   struct Transfer {
     const Entry* from;
     int to;              // receiving rank
-    std::size_t wanted;  // index in that rank's list
+    std::size_t wanted;  // index in the receiving rank's list
     Box box;
     std::int64_t bytes() const;
   };

@@ -15,7 +15,7 @@
 namespace rondo {
 
 std::vector<CommunicationState> gather_states(const CommunicationState& own, const Group& group) {
-  // Each state is a tensor that one rank has.
+  // The states of the ranks as tensors, each of which one rank holds.
   std::vector<Shard> held;
   for (const auto& [name, tensor] : own) held.push_back(full_shard(str(group.rank(), "/", name), tensor));
   const ShardDirectory directory(std::move(held), group);

@@ -25,8 +25,8 @@ class OwnPart {
 
   std::vector<at::Tensor> copies_;      // copies of elements, by index of the shard
   std::vector<Shard> known_;            // argument of the last to_write(): addresses
-  std::pair<int, int> place_ = {0, 0};  // rank and world size at that call
-  std::vector<std::size_t> to_write_;   // result of that call
+  std::pair<int, int> place_ = {0, 0};  // rank and world size at the last to_write()
+  std::vector<std::size_t> to_write_;   // result of the last to_write()
 };
 
 }  // namespace rondo

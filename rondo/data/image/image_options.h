@@ -27,8 +27,8 @@ struct ImageOptions {
   // Deviation of red, green and blue.
   std::vector<std::string> deviation = {"0.229", "0.224", "0.225"};
   std::string corrupt = "error";  // or "skip": skip and count images that cannot be decoded
-  // "scaled": decode JPEGs at 1/2, 1/4 or 1/8 scale if a sample needs fewer pixels; "full": always decode at
-  // full scale.
+  // Scale of decoding. "scaled": decode JPEGs at 1/2, 1/4 or 1/8 scale if a sample needs fewer pixels;
+  // "full": always decode at full scale.
   std::string decode = "scaled";
   std::int64_t shuffle_window = 10'000;  // webdataset: size of the shuffle window in samples
 };

@@ -138,8 +138,8 @@ StepTotals ReplicaExchange::combine(const Step& mine) {
   const int replica = threads_.current();
   const std::int64_t begin = monotonic_ns();
   Slot& own = slots_[static_cast<std::size_t>(replica)];
-  // A replica may be one step ahead of replicas that still read, never two, because combine() begins with a
-  // meeting.
+  // A replica may be one step ahead of replicas that still read, but never two, because all replicas wait for
+  // each other in combine().
   const std::size_t turn = ++own.turns % 2;
   own.steps[turn] = mine;
   gradients_.combine(mine.samples);

@@ -21,7 +21,7 @@ class EarlyStopping final : public Callback {
     // validations: if the best one was earlier, it ends with its last weights and a warning.
     bool restore_best = false;
   };
-  // Starts at the first validation.
+  // Creates a callback that begins to count at the first validation.
   explicit EarlyStopping(const Options& options)
       : options_(options),
         best_({options.metric, options.larger_is_better, options.minimum_change}, "early stopping") {}

@@ -16,7 +16,7 @@ class GradientNorm final : public Callback {
     std::int64_t every_steps = 1;  // steps between measurements
     double warn_above = 0;         // a larger norm logs a warning on rank 0; 0: never
   };
-  // Measures from the first fit on.
+  // Creates a callback that measures from the first fit on.
   explicit GradientNorm(const Options& options) : options_(options) {}
 
   std::string name() const override { return "gradient_norm"; }
