@@ -188,7 +188,7 @@ void DataParallelForward::add_gradients() {
 
 namespace {
 
-// The source as seen by the optimizer.
+// A prepared model whose module is the source of the replicas, which the optimizer updates.
 class DataParallelModel final : public PreparedModel {
  public:
   DataParallelModel(std::shared_ptr<torch::nn::Module> module, DataParallelForward& forward)

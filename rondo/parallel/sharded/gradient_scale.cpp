@@ -7,8 +7,8 @@
 namespace rondo {
 namespace {
 
-constexpr std::size_t kSamples = 4;
-constexpr double kRounding = 1e-4;
+constexpr std::size_t kComparedGradients = 4;
+constexpr double kScaleRounding = 1e-4;
 
 bool is_readable(const at::Tensor& gradient) {
   return gradient.defined() && gradient.numel() > 0 && gradient.is_cpu() && gradient.is_contiguous() &&
@@ -27,7 +27,7 @@ void GradientScale::take(const ShardedUnits& units) {
   for (const auto& unit : units) {
     if (!shards_optimizer(unit->sharding())) continue;
     for (const at::Tensor& gradient : unit->gradients()) {
-      if (samples_.size() == kSamples) return;
+      if (samples_.size() == kComparedGradients) return;
       if (!is_readable(gradient)) continue;
       const std::int64_t element = gradient.numel() / 2;
       const double value = value_at(gradient, element);
@@ -43,7 +43,7 @@ std::optional<double> GradientScale::factor() const {
   };
   const double factor = factor_of(samples_.front());
   for (const Sample& sample : samples_) {
-    if (!(std::abs(factor_of(sample) - factor) <= kRounding * std::abs(factor))) return std::nullopt;
+    if (!(std::abs(factor_of(sample) - factor) <= kScaleRounding * std::abs(factor))) return std::nullopt;
   }
   return factor;
 }
