@@ -1,4 +1,5 @@
 """Everything that `make` and `make nightly` run exists: files, tests by name, and every benchmark."""
+import json
 import re
 import subprocess
 
@@ -6,7 +7,7 @@ import pytest
 
 pytestmark = pytest.mark.tooling
 
-RECIPES = ("Makefile", "scripts/nightly.sh", ".ci/run", "scripts/sanitize.sh", "scripts/coverage.sh")
+RECIPES = ("Makefile", "scripts/nightly.sh", ".ci/run", "scripts/sanitize.sh", "scripts/coverage.sh", "scripts/cross.sh")
 # Scripts that take minutes at any size, or measure nothing themselves.
 NOT_NIGHTLY = {"benchmarks.py", "charts.py", "harness.py", "plot_collectives.py"}
 # Scripts of bench/peers: ranks of a benchmark with --peers, or shared code.
@@ -52,3 +53,19 @@ def test_every_benchmark_is_run_at_night(repository, recipes):
         starter = STARTED_BY.get(script.name, f"bench/peers/{script.name}")
         runs = [line for line in nightly.splitlines() if starter in line and (script.name not in STARTED_BY or "--peers" in line)]
         assert runs or script.name in OF_PEERS | BY_HAND, script.name
+
+
+def test_port_has_the_version(repository):
+    """The recipes of Conan and Spack read the header; a manifest of vcpkg is data."""
+    version = re.search(r'#define RONDO_VERSION "(.+)"', (repository / "rondo/base/version.h").read_text())[1]
+    assert json.loads((repository / "packaging/vcpkg/vcpkg.json").read_text())["version"] == version
+
+
+def test_left_out_tests_exist(repository, rondo_bin):
+    """Tests that an emulator cannot run are left out by name, without an error for a name that no test has."""
+    for line in (repository / "scripts/emulated_tests.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            layer, name = line.split()[0].split(".", 1)
+            listed = subprocess.run([rondo_bin / f"{layer}_test", "--gtest_list_tests", f"--gtest_filter={name}"],
+                                    capture_output=True, text=True, check=True).stdout
+            assert re.search(r"^  \w", listed, re.M), f"{layer}_test has no test {name}"
