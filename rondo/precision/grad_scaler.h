@@ -74,9 +74,8 @@ class GradScaler {
   double get_scale() const;  // 1 when not enabled
   // Returns the multiplier applied when the scale grows.
   double growth_factor() const { return options_.growth_factor; }
-  double backoff_factor() const {
-    return options_.backoff_factor;
-  }  // multiplier applied when the scale shrinks
+  // Returns the multiplier applied when the scale shrinks.
+  double backoff_factor() const { return options_.backoff_factor; }
   // Returns the number of good steps between two growths.
   std::int64_t growth_interval() const { return options_.growth_interval; }
   void set_growth_factor(double factor) { options_.growth_factor = factor; }    // applies to later updates

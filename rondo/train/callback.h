@@ -98,14 +98,14 @@ class Callback {
 
   // Called first, before fit reads the position: restore a checkpoint here.
   virtual void before_fit(Trainer&) {}
-  virtual void on_train_begin(Trainer&, const FitOutline&) {}  // Called before the first step
-  virtual void on_epoch_begin(Trainer&, std::int64_t /*epoch*/) {
-  }  // called before its first step in this call
-  virtual void on_step_begin(Trainer&, std::int64_t /*step*/) {
-  }  // called before each step with the number of steps done
-  virtual void on_step_end(Trainer&, const StepRecord&) {}    // after each optimizer step
-  virtual void on_epoch_end(Trainer&, const EpochRecord&) {}  // after the last step of an epoch
-  virtual void on_validation_begin(Trainer&) {}               // before each validation
+  virtual void on_train_begin(Trainer&, const FitOutline&) {}  // called before the first step
+  // Called before the first step that fit() runs of an epoch.
+  virtual void on_epoch_begin(Trainer&, std::int64_t /*epoch*/) {}
+  // Called before each step with the number of finished steps.
+  virtual void on_step_begin(Trainer&, std::int64_t /*step*/) {}
+  virtual void on_step_end(Trainer&, const StepRecord&) {}    // called after each optimizer step
+  virtual void on_epoch_end(Trainer&, const EpochRecord&) {}  // called after the last step of an epoch
+  virtual void on_validation_begin(Trainer&) {}               // called before each validation
   // Called during a validation with the number of finished batches on all ranks.
   virtual void on_validation_progress(Trainer&, std::int64_t /*batches*/, std::int64_t /*of*/) {}
   // Called after each validation that was not interrupted.
