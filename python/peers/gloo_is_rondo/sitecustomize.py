@@ -32,7 +32,10 @@ def substitute_for(gloo):
         create_device = staticmethod(gloo.create_device)
         create_default_device = staticmethod(gloo.create_default_device)
 
-        def __new__(cls, store, rank, size, options=None, timeout=None):
+        def __new__(cls, store, rank, size, options=None, timeout=None, enable_reconfigure=False):
+            # torch 2.14 and newer name enable_reconfigure in every call: true for groups whose ranks change, which rondo has not.
+            if enable_reconfigure:
+                raise NotImplementedError("rondo has no groups whose ranks change (enable_reconfigure)")
             from datetime import timedelta
 
             from rondo_torch.backend import create_backend
