@@ -105,8 +105,8 @@ struct ScheduleChoice {
 // Returns the host of each rank when `ranks` are spread over `hosts` in order; the first hosts have one more.
 std::vector<int> spread_over_hosts(int ranks, int hosts);
 
-// Return the steps of all ranks as a text table, and under the keys of docs/cli/bench.md. Throw UsageError for an
-// impossible schedule.
+// Return the steps of all ranks as a text table, and under the keys of docs/cli/bench.md. Throw UsageError
+// for an impossible schedule.
 std::string explain_as_text(const ScheduleChoice& choice);
 Json explain_as_json(const ScheduleChoice& choice);
 
