@@ -31,7 +31,7 @@ void check_network(Network& network, int ranks) {
 }
 
 std::function<bool()> add_turns_flags(CLI::App& app, Turns& turns, const std::string& note) {
-  auto* rounds = app.add_option("--rounds", turns.rounds, "turns of every system" + note);
+  auto* rounds = app.add_option("--rounds", turns.rounds, "alternating measurements per system" + note);
   auto* steps =
       app.add_option("--steps", turns.steps, "steps per turn; of several, the first is not measured" + note);
   auto* warm_up = app.add_option("--warm-up", turns.warm_up, "steps before measuring" + note);
