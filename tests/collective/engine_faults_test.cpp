@@ -2,10 +2,10 @@
 // raise and name it. By default one rank and one moment each; `make faults` tests all ranks and many moments.
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <ctime>
 #include <functional>
 #include <thread>
 
@@ -29,13 +29,16 @@ struct LongLook {
 }  // namespace
 }  // namespace rondo::shared_memory::engine_faults_test
 
-// Replaces the C library's function.
+// Replaces the C library's function. Calls another one, since aarch64 has no system call poll.
 extern "C" int poll(pollfd* watched, nfds_t count, int patience) {
+  const auto wait = [&](int milliseconds) {
+    const timespec time{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
+    return ppoll(watched, count, milliseconds < 0 ? nullptr : &time, nullptr);
+  };
   auto& look = rondo::shared_memory::engine_faults_test::long_look;
-  if (count < 2 || !look.is_next.exchange(false))
-    return static_cast<int>(syscall(SYS_poll, watched, count, patience));
+  if (count < 2 || !look.is_next.exchange(false)) return wait(patience);
   look.begins();
-  const auto result = static_cast<int>(syscall(SYS_poll, watched, count, 60'000));
+  const int result = wait(60'000);
   look.is_over();
   return result;
 }

@@ -262,7 +262,7 @@ TEST(Report, TellsTheCommunicationOfEachUnit) {
                   {1, block_of("h.0", 100, 140, 160)},
                   {0, block_of("h.0", 300, 310, 320)}};
   trace.events.back().event.step = 3;
-  const std::vector<UnitBlocks> units = blocks_by_unit(trace, 2);
+  const std::vector<UnitSegments> units = segments_by_unit(trace, 2);
   ASSERT_EQ(units.size(), 3U);
   EXPECT_EQ(units[0].unit, "h.1");
   EXPECT_EQ(units[0].segments, 2U);
@@ -275,7 +275,7 @@ TEST(Report, TellsTheCommunicationOfEachUnit) {
   EXPECT_EQ(units[1].unit, "h.0");
   EXPECT_EQ(units[2].rank, 1);
   EXPECT_TRUE(units[2].overlapped.empty()) << "another rank's computation";
-  EXPECT_TRUE(blocks_by_unit(trace, 9).empty());
+  EXPECT_TRUE(segments_by_unit(trace, 9).empty());
 }
 
 TEST(Report, DrawsMemoryOfOneStepByUnit) {
