@@ -198,12 +198,15 @@ std::unique_ptr<Strategy> DdpStrategyFactory::make(const std::string&, const Con
   return std::make_unique<DdpStrategy>(context, options);
 }
 
+bool DdpStrategy::defers_all_gathers(const torch::nn::Module& module) const {
+  const bool needs_whole_gradients =
+      make_hook_ || options_.static_graph || !options_.ignored.empty() || !sparse_layers(module).empty();
+  const bool needs_whole_parameters = options_.check_parameters_every > 0;
+  return spans_hosts() && !needs_whole_gradients && !needs_whole_parameters;
+}
+
 std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
-  // Between hosts, the all-gather half of each all-reduce can be deferred to the next forward pass (see
-  // ShardedModel).
-  const bool spans_hosts = context().local_world_size() < context().world_size();
-  if (spans_hosts && !make_hook_ && !options_.static_graph && options_.check_parameters_every == 0 &&
-      options_.ignored.empty() && sparse_layers(*module).empty()) {
+  if (defers_all_gathers(*module)) {
     ShardedOptions options;
     static_cast<CommunicationOptions&>(options) = options_;
     if (options_.bucket_bytes) {
@@ -215,7 +218,7 @@ std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::M
     return std::make_unique<ShardedModel>(std::move(module), uniform_plan(Sharding::ddp), context(), options);
   }
   DdpOptions buckets = options_;
-  if (spans_hosts && !buckets.bucket_bytes && options_.segment_bytes.count > 0)
+  if (spans_hosts() && !buckets.bucket_bytes && options_.segment_bytes.count > 0)
     buckets.bucket_bytes = options_.segment_bytes;
   if (buckets.bucket_bytes && !buckets.first_bucket_bytes)
     buckets.first_bucket_bytes = std::min(MiB(1), *buckets.bucket_bytes);

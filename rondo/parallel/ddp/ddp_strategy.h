@@ -23,6 +23,13 @@ class DdpStrategy : public ProcessStrategy {
   void rebuild(const Context& context) override { set_context(context); }
 
  private:
+  // Returns true if the ranks are on several hosts, and nothing needs all gradients at the end of backward or
+  // all parameters after the optimizer's step. Then the all-gather half of each all-reduce may end in the
+  // next forward pass, before the optimizer's step of the unit. That takes a ShardedModel of replicated
+  // units: DistributedDataParallel leaves the whole gradient in `.grad` at the end of backward.
+  bool defers_all_gathers(const torch::nn::Module& module) const;
+  bool spans_hosts() const { return context().local_world_size() < context().world_size(); }
+
   DdpStrategyOptions options_;
   MakeHook make_hook_;  // null if options_.codec is "none"
 };

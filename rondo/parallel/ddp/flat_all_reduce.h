@@ -17,12 +17,11 @@ class FlatAllReduce final : public Transfer {
   void begin() override { factor_.reset(); }
   void take(std::size_t member) override;
   void take_missing(std::size_t member) override;
-  // Start the reduction and store its result without a queue.
-  BucketFuture start();
-  void store(const at::Tensor& result, const std::vector<bool>& untouched) override;
 
  private:
   std::vector<TransferStep> steps(std::size_t segment) override;
+  BucketFuture start();
+  void store(const at::Tensor& result, const std::vector<bool>& untouched) override;
   void discard() noexcept override;
   // Returns true if the engine divides, after a sum in the same order on every engine.
   bool engine_divides() const { return !hook_.run && in_rank_order_ && weight().equal; }

@@ -47,7 +47,7 @@ class Transfer {
   virtual void take_missing(std::size_t member) = 0;
   // Queues the reduction without waiting for it, in segments placed by `order`. All gradients must have been
   // taken. Called in the same order on all ranks. `common`: the fields of segments that the transfer does not
-  // set: unit, description, time. `queue` must outlive the object.
+  // set: unit, description, time, timeout. `queue` must outlive the pass.
   void launch(CommunicationQueue& queue, const SegmentOrder& order, const CommunicationSegment& common);
   // Returns true between launch() and finish().
   bool launched() const { return launched_; }

@@ -9,6 +9,8 @@
 #include "rondo/parallel/gradients/model_agreement.h"
 #include "rondo/parallel/hooks/default_hooks.h"
 #include "rondo/parallel/hooks/registry.h"
+#include "rondo/parallel/schedule/communication_queue.h"
+#include "rondo/parallel/schedule/policy.h"
 
 namespace rondo {
 namespace {
@@ -58,15 +60,22 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
   weight_.scale = numbers[0] > 0 ? samples / numbers[0] : 0.0;
   std::vector<bool> untouched;
   for (std::size_t i = 0; i < parameters_.size(); ++i) untouched.push_back(numbers[5 + i] == 0);
+  // A new queue for each step: after a failure it leaves messages to the engine, and does not wait for a lost
+  // worker as CommunicationQueue::abandon() would.
+  CommunicationQueue queue(make_policy({.name = "fifo"}), /*in_flight_limit=*/{}, /*leader=*/nullptr,
+                           group_.traits().progresses_in_background);
   try {
-    std::vector<BucketFuture> sums;
     for (const auto& transfer : transfers_) {
       transfer->begin();
       take_gradients(*transfer);
-      sums.push_back(transfer->start());
+      transfer->launch(queue, /*order=*/0,
+                       {.describe =
+                            [this, &bucket = transfer->bucket()] {
+                              return str(place_of(group_), ": all-reduce of ", bucket.name());
+                            },
+                        .timeout = timeout_});
     }
-    for (std::size_t i = 0; i < transfers_.size(); ++i)
-      transfers_[i]->store(sums[i].wait(timeout_), untouched);
+    for (const auto& transfer : transfers_) transfer->finish(untouched);
   } catch (...) {
     for (const auto& transfer : transfers_) transfer->abandon();
     throw;

@@ -19,11 +19,11 @@ BucketFuture BucketFuture::then_send(std::function<BucketFuture(at::Tensor)> sen
 
 bool BucketFuture::arrived() { return !work_ || work_->isCompleted(); }
 
-void BucketFuture::start_round() {
+void BucketFuture::start_round(std::optional<Duration> timeout) {
   bool sends = false;
   while (!sends) {
     sends = continuations_.front().sends;
-    run_next();
+    run_next(timeout);
   }
 }
 

@@ -43,8 +43,9 @@ class BucketFuture {
   const Work& message() const { return work_; }
   // Returns true if a round is not started yet.
   bool has_round() const { return rounds_ > 0; }
-  // Waits for the current message, then starts the next round. Requires has_round().
-  void start_round();
+  // Waits for the current message, with the timeout of wait(), then starts the next round. Requires
+  // has_round().
+  void start_round(std::optional<Duration> timeout = {});
   // Blocks until all messages and continuations are complete and returns the result. Waits for each message
   // up to `timeout`, or the engine's default. Rethrows exceptions of the engine and of continuations. Throws
   // std::runtime_error if a message was aborted.

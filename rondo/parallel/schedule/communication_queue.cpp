@@ -247,7 +247,7 @@ void CommunicationQueue::start(const EntryPointer& entry) {
 void CommunicationQueue::start_round(const EntryPointer& entry) {
   const MemoryScope scope(MemoryCategory::communication, entry->segment.unit);
   try {
-    entry->future.start_round();
+    entry->future.start_round(entry->segment.timeout);
   } catch (...) {
     failure_ = named_failure(entry->segment, "failed");
     std::rethrow_exception(failure_);
@@ -337,7 +337,7 @@ at::Tensor CommunicationQueue::complete(const EntryPointer& entry, bool exposed)
   const std::int64_t begin = monotonic_ns();
   at::Tensor result;
   try {
-    result = entry->future.wait();
+    result = entry->future.wait(entry->segment.timeout);
   } catch (...) {
     const std::exception_ptr failure = named_failure(entry->segment, "failed");
     fail(failure);

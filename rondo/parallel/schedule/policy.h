@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rondo/base/bytes.h"
+#include "rondo/base/time.h"
 #include "rondo/parallel/schedule/bucket_future.h"
 
 namespace rondo {
@@ -33,6 +34,8 @@ struct CommunicationSegment {
   std::function<std::string()> describe = {};
   // Time at which the data was ready, as monotonic_ns(), if that was before submit(); otherwise 0.
   std::int64_t ready_ns = 0;
+  // Limit of each wait for one of the segment's messages; empty: the engine's timeout.
+  std::optional<Duration> timeout = {};
 };
 
 // Slots and priorities of the segments of one collective.
