@@ -199,8 +199,9 @@ std::unique_ptr<Strategy> DdpStrategyFactory::make(const std::string&, const Con
 }
 
 std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
-  // Between hosts, the all-gather half of each all-reduce can be deferred to the next forward pass (see
-  // ShardedModel).
+  // Between hosts, the all-gather half of each all-reduce may end in the next forward pass, before the
+  // optimizer's step of the unit, if nothing needs all gradients or parameters earlier. That takes a
+  // ShardedModel of replicated units (docs/decisions/0087-ddp-between-hosts.md).
   const bool spans_hosts = context().local_world_size() < context().world_size();
   if (spans_hosts && !make_hook_ && !options_.static_graph && options_.check_parameters_every == 0 &&
       options_.ignored.empty() && sparse_layers(*module).empty()) {
