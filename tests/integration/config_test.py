@@ -123,7 +123,7 @@ def test_files_that_cannot_be_read_are_named(rondo, tmp_path, name, content, fac
 
 @pytest.mark.parametrize("flags, facts", [
     (["--set", "segment-size"], ["--set segment-size", "NAME=VALUE"]), (["--set", "=1"], ["--set =1", "NAME=VALUE"]),
-    (["--set", "blok-size=1MiB"], ["--set blok-size=1MiB", "did you mean segment-size"]),
+    (["--set", "segmnt-size=1MiB"], ["--set segmnt-size=1MiB", "did you mean segment-size"]),
     (["--set", "segment-size=many"], ["segment-size", "many"]),
     (["--set", "momentum=0.9", "--optimizer", "adamw"], ["--momentum has no effect", "sgd"])])
 def test_wrong_settings_are_named(rondo, config, tmp_path, flags, facts):
@@ -170,7 +170,7 @@ def test_the_example_of_the_documentation_trains(rondo, repository, tmp_path):
 def test_option_without_flag_names_set(rondo, config):
     refused(rondo("train", "--config", config(), "--segment-size", "1MiB"), "--segment-size is no flag", "--set segment-size=1MiB", "--config")
     refused(rondo("train", "--config", config(), "--static-graph"), "--set static-graph=true")
-    refused(rondo("train", "--config", config(), "--blok-size", "1MiB"), "unknown flag --blok-size", "--set segment-size=VALUE")
+    refused(rondo("train", "--config", config(), "--segmnt-size", "1MiB"), "unknown flag --segmnt-size", "--set segment-size=VALUE")
     options = json.loads(rondo("train", "--help-all", "--json", "-").stdout)["flags"]
     plain = [option["name"] for option in options if not option["has_flag"]]
     assert 50 < len(plain) and len(options) - len(plain) <= 110

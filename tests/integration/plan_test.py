@@ -138,7 +138,7 @@ def test_an_interrupt_gives_the_best_so_far(rondo):
     ((*GPT, "--memory-limit", "2GiB", "--objective", "fun"), "--objective fun is not one of step-time, overlap"),
     ((*GPT, "--memory-limit", "2GiB", "--solver", "cplex"), "--solver cplex is not one of highs, none"),
     ((*GPT, "--memory-limit", "2GiB", "--shard-ranks", "3"), "--shard-ranks 3 does not divide --ranks 8"),
-    ((*GPT, "--memory-limit", "2GiB", "--buffers", "none"), "--buffers none is not one of unit, block"),
+    ((*GPT, "--memory-limit", "2GiB", "--buffers", "none"), "--buffers none is not one of unit, segment"),
     (("--synthetic", "gpt:layer=3", "--memory-limit", "2GiB"), "'layer=3' is not KEY=VALUE"),
     ((*GPT,), "--memory-limit is required"),
 ])

@@ -337,6 +337,7 @@ def _data_cases():
 
 # Programs and source files that need no case, with reasons. mutate_test.py fails for any other without a case.
 OTHER_PROGRAMS = {
+    "rondo-bench": "reads plans (--variant) through the strategy, as a training does",
     "rondo-matmul": "measures for other programs and reads nothing",
     "rondo-bench-openmpi": "Open MPI's side of rondo bench, which starts it and hears it",
 }
