@@ -12,6 +12,7 @@
 #include "rondo/channel/waiting.h"
 #include "rondo/collective/forked_child.h"
 #include "rondo/collective/shared_memory/engine_visit.h"
+#include "rondo/collective/shared_memory/slot_all_reduce.h"
 
 namespace rondo::shared_memory {
 namespace {
@@ -19,9 +20,6 @@ namespace {
 // With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer
 // cores, a spinning rank keeps its peer from running.
 constexpr int kOversubscribedSpins = 2;
-// Number of spins without a pause instruction. Pauses would make an operation whose peers have arrived a
-// tenth slower.
-constexpr int kImmediateSpins = 32;
 int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : kOversubscribedSpins; }
 
 // Times for which a sender waits with a message that exceeds the ring while the receiver takes nothing: a
@@ -161,12 +159,18 @@ void Engine::run(CollectiveRequest&& request, Duration timeout) {
   Visit visit(*this);
   std::uint64_t sequence = started_;
   if (operations_.empty() && !request.exchanges_sizes) {
-    std::optional<Operation> operation;
-    throw_if_failed_anywhere();
-    begin(std::move(request), operation);
     // A collective that ends while it spins is never queued and never reads the clock: both take as long as
     // the transfer of a cache line between two cores.
-    if (spin_through(*operation)) return;
+    throw_if_failed_anywhere();
+    const bool in_slots = is_slot_all_reduce(request) && next_slot_is_free();
+    if (in_slots && reduce_in_slots(request)) return;
+    std::optional<Operation> operation;
+    begin(std::move(request), operation);
+    if (in_slots) {
+      operation->continue_published();
+    } else if (spin_through(*operation)) {
+      return;
+    }
     add_last().operation = std::move(operation);
   } else {
     sequence = enqueue(std::move(request), nullptr, Deadline::never());
@@ -174,6 +178,24 @@ void Engine::run(CollectiveRequest&& request, Duration timeout) {
   wait_until(
       visit, [&] { return completed_ > sequence; }, {Deadline::after(timeout), nullptr},
       [&](std::vector<int>& missing) { return describe_collective(sequence, missing); });
+}
+
+bool Engine::next_slot_is_free() {
+  const std::uint64_t end = slot_end_ticket_[started_ % kSlots];
+  return end <= known_least_consumed_ || end <= least_consumed();
+}
+
+// Runs an all_reduce whose data fits the free slot, with no other operation in flight. Returns false if it
+// has to be waited for, or fails: an Operation continues it.
+bool Engine::reduce_in_slots(const CollectiveRequest& request) {
+  const std::uint64_t ticket = next_ticket_ + 1;
+  slot_end_ticket_[started_ % kSlots] = ticket;
+  if (!SlotAllReduce(request, started_, peers_).finish(ticket, spin_limit_)) return false;
+  next_ticket_ = ticket;
+  ++started_;
+  ++completed_;
+  peers_.prefetch_slot(started_ + 1);
+  return true;
 }
 
 // Runs the only operation in flight, which is not in the queue, without the work of step() and advance() for
@@ -196,7 +218,7 @@ bool Engine::spin_through(Operation& operation) {
       published = false;
       if (operation.complete()) {
         ++completed_;
-        peers_.prefetch_slot(started_);
+        peers_.prefetch_slot(started_ + 1);
         return true;
       }
       if (!moved && i >= kImmediateSpins) relax_processor();

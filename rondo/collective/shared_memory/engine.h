@@ -152,6 +152,8 @@ class Engine {
   std::shared_ptr<OperationOwner> remove_first();
   std::uint64_t enqueue(CollectiveRequest request, std::shared_ptr<OperationOwner> owner, Deadline deadline);
   void begin_queued();
+  bool next_slot_is_free();
+  bool reduce_in_slots(const CollectiveRequest& request);
   bool spin_through(Operation& operation);
   bool step();
   bool advance();

@@ -1,7 +1,6 @@
 #include "rondo/collective/shared_memory/operation.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -9,6 +8,8 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/reduction.h"
+#include "rondo/collective/shared_memory/address_per_rank.h"
+#include "rondo/collective/shared_memory/operation_header.h"
 
 namespace rondo::shared_memory {
 namespace {
@@ -26,51 +27,8 @@ bool comes_from_root(OperationKind kind) {
   return kind == OperationKind::broadcast || kind == OperationKind::scatter;
 }
 
-CollectiveCall call_of(const OperationHeader& header) { return static_cast<CollectiveCall>(header.call); }
-
-CollectiveRequest request_of(const OperationHeader& header) {
-  CollectiveRequest request;
-  request.kind = header.kind;
-  request.type = header.type;
-  request.reduction = header.reduction;
-  request.root = header.root;
-  request.elements = header.elements;
-  request.weighted = header.weighted != 0;
-  request.call = call_of(header);
-  return request;
-}
-
-// An array with one address per rank, without an allocation for the usual number of ranks.
-template <class Pointer>
-class AddressPerRank {
- public:
-  explicit AddressPerRank(int ranks) : size_(static_cast<std::size_t>(ranks)) {
-    if (size_ > few_.size()) many_.resize(size_);
-  }
-  Pointer& operator[](std::size_t rank) { return data()[rank]; }
-  std::span<const Pointer> span() { return {data(), size_}; }
-
- private:
-  Pointer* data() { return many_.empty() ? few_.data() : many_.data(); }
-
-  std::size_t size_;
-  std::array<Pointer, 16> few_;
-  std::vector<Pointer> many_;
-};
-
 // Size of the blocks of streamed sums.
 constexpr std::size_t kStreamedBlock = std::size_t{8} << 10;
-
-// Size of the compared part, which has no padding and is nearly always equal.
-constexpr std::size_t kComparedBytes = offsetof(OperationHeader, arena_offset);
-static_assert(kComparedBytes == 4 + sizeof(OperationHeader::root) + sizeof(OperationHeader::elements));
-
-bool agree(const OperationHeader& a, const OperationHeader& b) {
-  if (std::memcmp(&a, &b, kComparedBytes) == 0) return true;
-  return a.kind == b.kind && a.type == b.type && a.reduction == b.reduction && a.weighted == b.weighted &&
-         a.by_schedule == b.by_schedule && a.root == b.root && a.elements == b.elements &&
-         may_be_one(call_of(a), call_of(b));
-}
 
 }  // namespace
 
@@ -163,7 +121,10 @@ bool Operation::describe(std::uint64_t slot_free_ticket, std::uint64_t least_con
     if (path_ != Path::inlined && first_ticket_ + 1 > least_consumed + kStagingChunks) return false;
     copy_in(0);
   }
-  publish_slot();
+  publish_header(
+      slot_of(peers_->rank()),
+      make_header(request_, registered_ ? peers_->arena_offset(request_.input.base) : kNotRegistered),
+      sequence_);
   described_ = true;
   if (!this_rank_posts() || (registered_ && path_ == Path::pulled)) {
     published_ = chunks_;
@@ -171,6 +132,11 @@ bool Operation::describe(std::uint64_t slot_free_ticket, std::uint64_t least_con
     published_ = 1;
   }
   return true;
+}
+
+void Operation::continue_published() {
+  described_ = true;
+  published_ = chunks_;
 }
 
 bool Operation::publish(std::uint64_t least_consumed) {
@@ -225,21 +191,6 @@ void Operation::copy_in(std::uint64_t chunk) {
       std::memcpy(to + piece * piece_stride, from, count);
     }
   }
-}
-
-void Operation::publish_slot() {
-  Slot& slot = slot_of(peers_->rank());
-  slot.header = {.kind = request_.kind,
-                 .type = request_.type,
-                 .reduction = request_.reduction,
-                 .weighted = request_.weighted,
-                 .by_schedule = request_.by_schedule,
-                 .call = static_cast<std::uint8_t>(static_cast<std::uint8_t>(request_.call) & 0x3F),
-                 .root = request_.root,
-                 .elements = request_.elements,
-                 .arena_offset = registered_ ? peers_->arena_offset(request_.input.base) : kNotRegistered,
-                 .weight = request_.weight};
-  slot.sequence.store(sequence_ + 1, std::memory_order_release);
 }
 
 bool Operation::resolve() {

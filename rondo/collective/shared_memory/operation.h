@@ -88,6 +88,9 @@ class Operation {
   bool publish(std::uint64_t least_consumed);
   bool work();
   bool take();
+  // Continues an operation with a payload in the slot, which the caller has published: describe() and
+  // publish() have no more to do.
+  void continue_published();
 
   bool described() const { return described_; }
   bool fully_published() const { return described_ && published_ == chunks_; }
@@ -108,7 +111,6 @@ class Operation {
   void measure(StagingPhase phase, std::uint64_t chunk, const Move& move);
   bool streams_chunk(std::uint64_t chunk) const;
   void copy_in(std::uint64_t chunk);
-  void publish_slot();
   bool available(std::uint64_t chunk) const;
   bool all_reduced(std::uint64_t ticket) const;
   void work_on(std::uint64_t chunk);
