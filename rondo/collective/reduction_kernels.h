@@ -124,12 +124,6 @@ void store_all(const ReductionTask& task, const typename Format::Accumulator* bl
   }
 }
 
-// Prefetches the cache lines of `n` bytes at `at` for writing. Stores alone keep too few misses in flight if
-// the lines belong to another processor, as in staging.
-inline void prefetch_to_write(const std::byte* at, std::size_t n) {
-  for (std::size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, 1, 3);
-}
-
 template <class Format, class Combine>
 void reduce_blocks(const ReductionTask& task, double scale) {
   using A = typename Format::Accumulator;
@@ -179,36 +173,20 @@ void sum_two(const ReductionTask& task, double scale) {
   T* second = reinterpret_cast<T*>(task.destinations[task.destinations.size() - 1]);
   const T factor = static_cast<T>(scale);
   const std::size_t n = task.elements;
-  constexpr std::size_t kStride = 1024 / sizeof(T);
-  constexpr std::size_t kAhead = 1024 / sizeof(T);
   // A destination may be a source, but only element by element: no iteration reads another one's writes.
-  // Prefetching the sources does not pay (measured: it costs 5 %).
-  const bool first_is_new =
-      task.destinations[0] != task.sources[0] && task.destinations[0] != task.sources[1];
-  const bool second_is_new =
-      second != first && task.destinations[1] != task.sources[0] && task.destinations[1] != task.sources[1];
-  for (std::size_t begin = 0; begin < n; begin += kStride) {
-    const std::size_t end = n - begin < kStride ? n : begin + kStride;
-    if (end + kAhead + kStride <= n) {
-      if (first_is_new)
-        prefetch_to_write(task.destinations[0] + (end + kAhead) * sizeof(T), kStride * sizeof(T));
-      if (second_is_new)
-        prefetch_to_write(task.destinations[1] + (end + kAhead) * sizeof(T), kStride * sizeof(T));
+  if (scale == 1.0) {
+    RONDO_ITERATIONS_ARE_INDEPENDENT
+    for (std::size_t i = 0; i < n; ++i) {
+      const T value = a[i] + b[i];
+      first[i] = value;
+      second[i] = value;
     }
-    if (scale == 1.0) {
-      RONDO_ITERATIONS_ARE_INDEPENDENT
-      for (std::size_t i = begin; i < end; ++i) {
-        const T value = a[i] + b[i];
-        first[i] = value;
-        second[i] = value;
-      }
-    } else {
-      RONDO_ITERATIONS_ARE_INDEPENDENT
-      for (std::size_t i = begin; i < end; ++i) {
-        const T value = (a[i] + b[i]) * factor;
-        first[i] = value;
-        second[i] = value;
-      }
+  } else {
+    RONDO_ITERATIONS_ARE_INDEPENDENT
+    for (std::size_t i = 0; i < n; ++i) {
+      const T value = (a[i] + b[i]) * factor;
+      first[i] = value;
+      second[i] = value;
     }
   }
 }

@@ -78,7 +78,7 @@ void Engine::check(const CollectiveRequest& request) const {
 
 // Requires throw_if_failed_anywhere().
 void Engine::begin(CollectiveRequest&& request, std::optional<Operation>& operation) {
-  operation.emplace(std::move(request), started_, next_ticket_, peers_, stores_);
+  operation.emplace(std::move(request), started_, next_ticket_, peers_);
   next_ticket_ = operation->end_ticket();
   ++started_;
 }

@@ -208,7 +208,6 @@ class Engine {
 
   mutable std::mutex mutex_;  // protects everything below; the shared-memory files have their own protocol
   Peers peers_;
-  StagingStores stores_;
   Messages messages_;
   std::list<PendingOperation> operations_;  // incomplete, in order
   std::list<PendingOperation> spare_;       // reused, because an allocation slows a small operation

@@ -25,11 +25,9 @@ constexpr std::size_t kCacheLine = 64;
 constexpr std::uint64_t kSlots = 64;
 // Largest payload inside a slot.
 constexpr std::size_t kInlineBytes = 64;
-// Largest payload that every rank reduces itself: one wait instead of two.
-constexpr std::size_t kOnePhaseBytes = std::size_t{16} << 10;
-// Smallest registered buffer that is not copied: for smaller ones the second wait takes longer than the
-// copies.
-constexpr std::size_t kInPlaceBytes = std::size_t{2} << 10;
+// Largest payload that every rank reduces itself: for a smaller one the second wait of the other paths takes
+// longer than the copies.
+constexpr std::size_t kOnePhaseBytes = std::size_t{2} << 10;
 // Size of a chunk, which fits the second-level cache together with its copies.
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 // Number of staging buffers of a rank, which may copy this many chunks ahead.
@@ -59,6 +57,18 @@ struct alignas(kCacheLine) Slot {
   OperationHeader header;
   std::byte payload[kInlineBytes];
 };
+
+// Requests a cache line in order to write to it soon, or to keep other processors from having to give it up
+// then. A hint: may be called with any address. Assembly, because compilers request the line for reading
+// where they may not assume the instruction, which other x86-64 processors ignore, and drop functions that
+// only prefetch.
+inline void prefetch_to_write(const void* address) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw (%0)" : : "r"(address));
+#else
+  __builtin_prefetch(address, 1);
+#endif
+}
 
 enum class RankState : std::uint32_t { connecting, active, left, failed };
 

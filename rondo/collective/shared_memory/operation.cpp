@@ -27,18 +27,14 @@ bool comes_from_root(OperationKind kind) {
   return kind == OperationKind::broadcast || kind == OperationKind::scatter;
 }
 
-// Size of the blocks of streamed sums.
-constexpr std::size_t kStreamedBlock = std::size_t{8} << 10;
-
 }  // namespace
 
 Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::uint64_t first_ticket,
-                     const Peers& peers, StagingStores& stores)
+                     const Peers& peers)
     : request_(std::move(request)),
       sequence_(sequence),
       first_ticket_(first_ticket),
       peers_(&peers),
-      stores_(&stores),
       piece_bytes_(request_.by_schedule ? 0 : request_.bytes()),
       pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1) {
   chunk_bytes_ = kChunkBytes / pieces_in_ / kCacheLine * kCacheLine;
@@ -52,8 +48,7 @@ Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::u
     // resolve() may change the path to in_place, depending on the peers' slots.
     path_ = piece_bytes_ <= kOnePhaseBytes ? Path::one_phase : Path::staged;
   }
-  const bool may_register = path_ == Path::pulled || path_ == Path::staged ||
-                            (path_ == Path::one_phase && piece_bytes_ >= kInPlaceBytes);
+  const bool may_register = path_ == Path::pulled || path_ == Path::staged;
   registered_ = may_register && this_rank_posts() && request_.input.contiguous() &&
                 request_.input_bytes.empty() && (pieces_in_ == 1 || request_.input.stride == piece_bytes_) &&
                 peers_->registered(request_.input.base);
@@ -92,18 +87,6 @@ const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t ch
   }
   const std::size_t piece_stride = path_ == Path::inlined ? piece_bytes_ : chunk_bytes_;
   return staging(rank, chunk) + piece * piece_stride;
-}
-
-template <class Move>
-void Operation::measure(StagingPhase phase, std::uint64_t chunk, const Move& move) {
-  if (!stores_->measures(first_ticket_ + chunk, chunks_)) return move();
-  const TimePoint began = Clock::now();
-  move();
-  stores_->add(phase, first_ticket_ + chunk, chunks_, chunk_size(chunk), Clock::now() - began);
-}
-
-bool Operation::streams_chunk(std::uint64_t chunk) const {
-  return stores_->streams(first_ticket_ + chunk, chunks_);
 }
 
 Operation::Slice Operation::slice(int rank, std::size_t elements) const {
@@ -171,22 +154,11 @@ void Operation::copy_in(std::uint64_t chunk) {
     if (count == 0 || (pieces_in_ > 1 && piece == static_cast<std::size_t>(peers_->rank()))) continue;
     const std::byte* from = request_.input.at(piece) + chunk * chunk_bytes_;
     if (path_ == Path::staged) {
-      // In place is safe: no other rank reads the slice that this rank reduces.
+      // This rank reduces its own slice from the input; peers reduce theirs in this staging buffer.
       const std::size_t width = element_bytes(request_.type);
       const Slice own = slice(peers_->rank(), size / width);
-      const bool streams = streams_chunk(chunk);
-      const auto copy = [&](std::size_t begin, std::size_t end) {
-        if (streams) {
-          stream_copy(to + begin, from + begin, end - begin);
-        } else {
-          std::memcpy(to + begin, from + begin, end - begin);
-        }
-      };
-      measure(StagingPhase::copy, chunk, [&] {
-        copy(0, own.begin * width);
-        copy(own.end * width, size);
-        if (streams) fence_streamed();
-      });
+      std::memcpy(to, from, own.begin * width);
+      std::memcpy(to + own.end * width, from + own.end * width, size - own.end * width);
     } else {
       std::memcpy(to + piece * piece_stride, from, count);
     }
@@ -213,7 +185,7 @@ bool Operation::resolve() {
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {r});
   }
-  if (path_ == Path::staged || (path_ == Path::one_phase && piece_bytes_ >= kInPlaceBytes)) {
+  if (path_ == Path::staged) {
     bool all_registered = true;
     for (int r = 0; r < peers_->size(); ++r) all_registered &= header_of(r).arena_offset != kNotRegistered;
     if (all_registered) path_ = Path::in_place;
@@ -274,7 +246,7 @@ void Operation::work_on(std::uint64_t chunk) {
   switch (request_.kind) {
     case OperationKind::all_reduce:
       if (path_ == Path::staged) {
-        measure(StagingPhase::reduce, chunk, [&] { reduce_slice_of(chunk); });
+        reduce_slice_of(chunk);
       } else {
         reduce_chunk(chunk, 0, request_.output.base + offset);
       }
@@ -341,26 +313,15 @@ void Operation::reduce_slice_of(std::uint64_t chunk) {
   const Slice range = slice(peers_->rank(), chunk_size(chunk) / width);
   if (range.size() == 0) return;
   AddressPerRank<const std::byte*> sources(peers_->size());
+  AddressPerRank<std::byte*> destinations(peers_->size());
   for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r) {
+    const bool own = static_cast<int>(r) == peers_->rank();
     sources[r] = source(static_cast<int>(r), 0, chunk) + range.begin * width;
+    destinations[r] =
+        (own ? request_.output.base + chunk * chunk_bytes_ : staging(static_cast<int>(r), chunk)) +
+        range.begin * width;
   }
-  std::byte* const destinations[] = {request_.output.base + chunk * chunk_bytes_ + range.begin * width,
-                                     staging(peers_->rank(), chunk) + range.begin * width};
-  const std::vector<double> weights = this->weights();
-  if (!streams_chunk(chunk)) {
-    reduce({request_.type, request_.reduction, sources.span(), destinations, range.size(), weights});
-    return;
-  }
-  // Each block of sums is streamed from the first-level cache.
-  const std::size_t block = kStreamedBlock / width;
-  for (std::size_t begin = 0; begin < range.size(); begin += block) {
-    const std::size_t count = std::min(block, range.size() - begin);
-    std::byte* const sums = destinations[0] + begin * width;
-    reduce({request_.type, request_.reduction, sources.span(), {&sums, 1}, count, weights});
-    stream_copy(destinations[1] + begin * width, sums, count * width);
-    for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r) sources[r] += block * width;
-  }
-  fence_streamed();
+  reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
 }
 
 void Operation::reduce_in_place() {
@@ -389,7 +350,7 @@ bool Operation::take() {
   const std::uint64_t before = consumed_;
   if (path_ == Path::staged) {
     while (consumed_ < reduced_ && all_reduced(first_ticket_ + consumed_ + 1)) {
-      measure(StagingPhase::fetch, consumed_, [&] { fetch_slices(consumed_); });
+      fetch_slices(consumed_);
       ++consumed_;
     }
   } else if (path_ != Path::in_place || all_reduced(end_ticket())) {
@@ -401,13 +362,11 @@ bool Operation::take() {
 
 void Operation::fetch_slices(std::uint64_t chunk) {
   const std::size_t width = element_bytes(request_.type);
-  const std::size_t elements = chunk_size(chunk) / width;
-  for (int r = 0; r < peers_->size(); ++r) {
-    if (r == peers_->rank()) continue;
-    const Slice range = slice(r, elements);
-    std::memcpy(request_.output.base + chunk * chunk_bytes_ + range.begin * width,
-                staging(r, chunk) + range.begin * width, range.size() * width);
-  }
+  const Slice own = slice(peers_->rank(), chunk_size(chunk) / width);
+  const std::byte* from = staging(peers_->rank(), chunk);
+  std::byte* to = request_.output.base + chunk * chunk_bytes_;
+  std::memcpy(to, from, own.begin * width);
+  std::memcpy(to + own.end * width, from + own.end * width, chunk_size(chunk) - own.end * width);
 }
 
 bool Operation::complete() const {

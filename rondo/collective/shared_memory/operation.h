@@ -9,7 +9,6 @@
 #include "rondo/collective/request.h"
 #include "rondo/collective/shared_memory/owner.h"
 #include "rondo/collective/shared_memory/peers.h"
-#include "rondo/collective/shared_memory/staging_stores.h"
 
 namespace rondo::shared_memory {
 
@@ -59,7 +58,8 @@ enum class Path : std::uint8_t {
   inlined,    // inside the slot
   one_phase,  // small all_reduce: every rank reads all staging buffers and reduces for itself
   pulled,     // every rank reads its data from staging or in place; no second phase
-  staged,     // all_reduce: each rank reduces its slice of a chunk, then fetches the other slices
+  staged,     // all_reduce: each rank reduces its slice of a chunk in all staging buffers, as in_place does in
+              // the buffers themselves, so that a cache line goes to one peer and back
   in_place,   // all_reduce of registered buffers: each rank reduces its slice and writes it into all buffers
 };
 
@@ -72,7 +72,7 @@ enum class Path : std::uint8_t {
 class Operation {
  public:
   Operation(CollectiveRequest&& request, std::uint64_t sequence, std::uint64_t first_ticket,
-            const Peers& peers, StagingStores& stores);
+            const Peers& peers);
 
   std::uint64_t sequence() const { return sequence_; }
   std::uint64_t end_ticket() const { return first_ticket_ + chunks_; }
@@ -105,11 +105,6 @@ class Operation {
   bool rank_posts(int rank) const;
   bool this_rank_works() const;
   bool resolve();
-  // Runs `move`, a phase of the chunk's transfer through staging, and reports its duration if the chunk is
-  // measured.
-  template <class Move>
-  void measure(StagingPhase phase, std::uint64_t chunk, const Move& move);
-  bool streams_chunk(std::uint64_t chunk) const;
   void copy_in(std::uint64_t chunk);
   bool available(std::uint64_t chunk) const;
   bool all_reduced(std::uint64_t ticket) const;
@@ -141,7 +136,6 @@ class Operation {
   std::uint64_t sequence_;
   std::uint64_t first_ticket_;
   const Peers* peers_;
-  StagingStores* stores_;
 
   std::size_t piece_bytes_;  // size of one piece
   std::size_t pieces_in_;    // number of pieces of an input

@@ -58,8 +58,7 @@ class Peers {
   // would otherwise wait for their caches.
   void prefetch_slot(std::uint64_t sequence) const {
     const auto* slot = reinterpret_cast<const std::byte*>(&own().slots[sequence % kSlots]);
-    for (std::size_t line = 0; line < sizeof(Slot); line += kCacheLine)
-      __builtin_prefetch(slot + line, /*write=*/1);
+    for (std::size_t line = 0; line < sizeof(Slot); line += kCacheLine) prefetch_to_write(slot + line);
   }
 
   // Returns whether peers can access this address in place.
