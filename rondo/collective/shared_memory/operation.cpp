@@ -36,7 +36,8 @@ Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::u
       first_ticket_(first_ticket),
       peers_(&peers),
       piece_bytes_(request_.by_schedule ? 0 : request_.bytes()),
-      pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1) {
+      pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1),
+      sole_reader_(pieces_in_ > 1 || reads_at_root_only(request_.kind) || peers.size() == 2) {
   chunk_bytes_ = kChunkBytes / pieces_in_ / kCacheLine * kCacheLine;
   chunks_ = std::max<std::uint64_t>(1, (piece_bytes_ + chunk_bytes_ - 1) / chunk_bytes_);
   const bool is_all_reduce = request_.kind == OperationKind::all_reduce;
@@ -286,7 +287,16 @@ void Operation::copy_from(int rank, std::uint64_t chunk, std::size_t source_piec
   const std::uint64_t begin = chunk * chunk_bytes_;
   const std::size_t count = std::min<std::uint64_t>(chunk_size(chunk), limit - std::min(begin, limit));
   const std::byte* from = source(rank, source_piece, chunk);
-  if (count > 0 && from != to + begin) std::memcpy(to + begin, from, count);
+  if (count == 0 || from == to + begin) return;
+  std::memcpy(to + begin, from, count);
+  take_lines(rank, from, count);
+}
+
+void Operation::take_lines(int rank, const std::byte* from, std::size_t bytes) const {
+  if (path_ != Path::pulled || !sole_reader_ || rank == peers_->rank()) return;
+  if (header_of(rank).arena_offset != kNotRegistered) return;
+  auto* line = const_cast<volatile std::byte*>(from);
+  for (std::size_t i = 0; i < bytes; i += kCacheLine) line[i] = line[i];
 }
 
 std::vector<double> Operation::weights() const {
@@ -306,6 +316,8 @@ void Operation::reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* 
           {&destination, 1},
           chunk_size(chunk) / element_bytes(request_.type),
           weights()});
+  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r)
+    take_lines(static_cast<int>(r), sources[r], chunk_size(chunk));
 }
 
 void Operation::reduce_slice_of(std::uint64_t chunk) {

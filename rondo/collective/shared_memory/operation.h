@@ -58,9 +58,9 @@ enum class Path : std::uint8_t {
   inlined,    // inside the slot
   one_phase,  // small all_reduce: every rank reads all staging buffers and reduces for itself
   pulled,     // every rank reads its data from staging or in place; no second phase
-  staged,     // all_reduce: each rank reduces its slice of a chunk in all staging buffers, as in_place does in
-              // the buffers themselves, so that a cache line goes to one peer and back
-  in_place,   // all_reduce of registered buffers: each rank reduces its slice and writes it into all buffers
+  staged,    // all_reduce: each rank reduces its slice of a chunk in all staging buffers, as in_place does in
+             // the buffers themselves, so that a cache line goes to one peer and back
+  in_place,  // all_reduce of registered buffers: each rank reduces its slice and writes it into all buffers
 };
 
 // A collective in flight on this rank. Three cursors move over its chunks: `published` (this rank's data is
@@ -114,6 +114,10 @@ class Operation {
   void reduce_slice_of(std::uint64_t chunk);
   void reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* destination);
   std::vector<double> weights() const;
+  // Takes lines of a peer's staging that this rank has read, and no other rank reads, out of the peer's
+  // cache, by a store to each. The peer's next stores to lines of which another processor has a copy would
+  // take two to three times as long (docs/decisions/0088-readers-take-the-lines-of-staging.md).
+  void take_lines(int rank, const std::byte* from, std::size_t bytes) const;
   void copy_from(int rank, std::uint64_t chunk, std::size_t source_piece, std::byte* to, std::uint64_t limit);
 
   // Returns the bytes of chunk `chunk` of one piece.
@@ -139,6 +143,7 @@ class Operation {
 
   std::size_t piece_bytes_;  // size of one piece
   std::size_t pieces_in_;    // number of pieces of an input
+  bool sole_reader_;         // only one rank reads a piece
   std::size_t chunk_bytes_;  // size of a chunk of one piece
   std::uint64_t chunks_;
   Path path_;
