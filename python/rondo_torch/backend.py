@@ -13,6 +13,8 @@ from rondo_torch import native
 
 def create_backend(options, _backend_options):
     """For torch.distributed.Backend.register_backend with the extended interface; collective over options.store."""
+    if getattr(options, "enable_reconfigure", False):  # of torch 2.14 and newer
+        raise NotImplementedError("backend rondo has no groups whose ranks change: leave enable_reconfigure out")
     rank, size = options.group_rank, options.group_size
     # A process group may be created again in a store that outlives it, such as torchrun's. No rank can arrive
     # for the next group before all have arrived for this one, so the number of arrivals identifies the group.

@@ -37,7 +37,7 @@ def refused(result, *facts):
     (["--device", "gpu"], ["--device gpu", "auto", "cpu", "cuda:N"]),
     (["--device", "cuda:"], ["--device cuda:", "cuda:N"]),
     (["--device", "cuda:300"], ["--device cuda:300", "cuda:N"]),
-    (["--strategy", "mirrored", "--set", "devices=cpu,cuda:0"], ["cuda:0", "libtorch sees is 0"]),
+    (["--strategy", "mirrored", "--set", "devices=cpu,cuda:0"], ["cuda:0", "libtorch sees is 0", "built without CUDA"]),
     (["--backend", "nccl"], ["NCCL"]),
     (["--backend", "hierarchical(native, nccl)"], ["hierarchical(native, nccl)", "--backend nccl"]),
 ])

@@ -129,6 +129,14 @@ def test_registered_memory_can_be_switched_off(python):
     assert python("-c", program, env={"RONDO_REGISTERED_MEMORY": "0"}).stdout.split() == ["False", "False", "100000.0"]
 
 
+def test_groups_whose_ranks_change_are_refused(python):
+    """torch 2.14 and newer say so in the options of a backend."""
+    program = ("import types, rondo_torch.backend as backend\n"
+               "backend.create_backend(types.SimpleNamespace(enable_reconfigure=True), None)\n")
+    done = python("-c", program)
+    assert done.returncode == 1 and "leave enable_reconfigure out" in done.stderr.strip().splitlines()[-1]
+
+
 def test_pip_installs_it(repository, rondo_bin, plugin_environment, tmp_path):
     """Installs from the finished build, without compiling again."""
     target = tmp_path / "installed"

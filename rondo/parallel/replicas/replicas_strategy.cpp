@@ -4,6 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/device/cards.h"
 #include "rondo/device/devices.h"
 #include "rondo/parallel/ddp/ddp_strategy.h"
 #include "rondo/parallel/hooks/registry.h"
@@ -99,6 +100,7 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
       throw UsageError(str("strategy ", name(), " has ", threads_->size(), " replicas, each on a ", kind,
                            " device of its own, and ", device.str(), " is not there: the number of ", kind,
                            " devices that libtorch sees is ", there,
+                           device.is_cuda() && !is_cuda_build() ? " (this libtorch is built without CUDA)" : "",
                            "; give fewer --replicas, other devices, or --device cpu"));
     }
   }
