@@ -49,7 +49,7 @@ def own_libraries(files, torch_libraries, *own_folders):
     for file in [*files, *found.values()]:
         found |= resolved_libraries(file, torch_libraries)
     torch = torch_libraries.resolve().parent
-    others = [torch, torch.parent / "nvidia", *(folder.resolve() for folder in own_folders)]
+    others = [torch, (torch.parent / "nvidia").resolve(), *(folder.resolve() for folder in own_folders)]
     return {name: path for name, path in sorted(found.items())
             if not OF_THE_SYSTEM.match(name) and not any(pathlib.Path(path).resolve().is_relative_to(folder) for folder in others)}
 
