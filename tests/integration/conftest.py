@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import forked_python
 import pytest
 from building import must
 from launching import TORCHRUN_VARIABLES
@@ -100,22 +101,23 @@ def plugin_environment(rondo_bin, clean_environment):
     return clean_environment | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-@pytest.fixture
-def python_ranks(plugin_environment, tmp_path):
-    """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process,
-    output, errors) of each; all are killed after `timeout` seconds. With hosts=2 the last rank has its own host."""
+@pytest.fixture(scope="session")
+def interpreter():
+    made = forked_python.Interpreter()
+    yield made
+    made.close()
 
-    def run_ranks(program, size, timeout=180, env=None, hosts=1):
-        ranks = [subprocess.Popen([sys.executable, program, f"file://{tmp_path}/store", str(rank), str(size)], text=True,
-                                  env=plugin_environment | (env or {}) | ({"RONDO_HOST": f"h{rank // (size - 1)}"} if hosts > 1 else {}),
-                                  cwd=tmp_path, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE)
-                 for rank in range(size)]
-        try:
-            return [(process, *process.communicate(timeout=timeout)) for process in ranks]
-        finally:
-            for process in ranks:
-                process.kill()
+
+@pytest.fixture
+def python_ranks(interpreter, plugin_environment, tmp_path):
+    """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns what has ended
+    (forked_python.Ended); all are killed after `timeout` seconds. With hosts=2 the last rank has its own host."""
+
+    def run_ranks(program, size, timeout=180, env=None, hosts=1, finalize=False):
+        own_host = [{"RONDO_HOST": f"h{rank // (size - 1)}"} if hosts > 1 else {} for rank in range(size)]
+        commands = [([program, f"file://{tmp_path}/store", rank, size], plugin_environment | (env or {}) | own_host[rank])
+                    for rank in range(size)]
+        return interpreter.run(commands, tmp_path, timeout, finalize)
 
     return run_ranks
 
