@@ -69,7 +69,7 @@ def become(rank):
     os.environ.clear()
     os.environ.update(rank["environment"])
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.argv[:] = rank["words"]
+    sys.argv[:] = ["-c", *rank["words"][2:]] if rank["words"][0] == "-c" else rank["words"]
 
 
 def run(words):
@@ -86,7 +86,9 @@ def leave_with(function, *words):
     try:
         function(*words)
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else end.code is not None
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         code = 1

@@ -51,10 +51,10 @@ def test_rondo_run_on_every_host(hosts, rondo_bin, plugin_environment, tmp_path)
     must_pass(Job(launchers(hosts, rondo_bin, *words, port=29643), plugin_environment, tmp_path).finish(), 2)
 
 
-def test_ranks_started_by_hand(plugin_environment, tmp_path):
+def test_ranks_started_by_hand(interpreter, plugin_environment, tmp_path):
     """Hosts that RONDO_HOST names, on a machine where network namespaces need not be."""
-    commands = [([sys.executable, PROGRAM, tmp_path, "engines"],
-                 {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29644", "RONDO_HOST": f"h{rank // 2}"})
+    commands = [([PROGRAM, tmp_path, "engines"],
+                 plugin_environment | {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29644", "RONDO_HOST": f"h{rank // 2}"})
                 for rank in range(4)]
-    for code, out, err in Job(commands, plugin_environment, tmp_path).finish():
-        assert code == 0 and out == "hosts: ok 1\n", out + err
+    for rank in interpreter.run(commands, tmp_path, 120):
+        assert (rank.returncode, rank.out) == (0, "hosts: ok 1\n"), rank.out + rank.err

@@ -148,6 +148,7 @@ def test_pip_installs_it(repository, rondo_bin, plugin_environment, tmp_path):
     assert leftovers == []
 
 
+@pytest.mark.long  # test_strategies_of_pytorch_reach_the_losses_of_gloo trains with fully_shard, too
 def test_the_benchmark_gives_rows_and_ratios(repository, python):
     done = python(repository / "bench" / "peers" / "fsdp2.py", "--model", "gpt-tiny", "--strategies", "fsdp2", "--turns", 1,
                   "--steps", 2, "--json", "-")
