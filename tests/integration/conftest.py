@@ -1,4 +1,5 @@
 """Fixtures of all integration tests: the repository, the built programs, and ways to run them."""
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -39,11 +40,29 @@ def rondo_bin():
     return pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve()
 
 
+def shared_folder(tmp_path_factory):
+    """Returns a folder of all test processes of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@contextlib.contextmanager
+def only_one(path):
+    """Lets one test process at a time execute its body."""
+    with open(path, "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
 def installed(rondo_bin, tmp_path_factory):
-    """Installs the build under test once for all tests, in a folder that can be a user's home."""
-    prefix = tmp_path_factory.mktemp("home") / "rondo"
-    must("cmake", "--install", rondo_bin.parent, "--prefix", prefix)
+    """Installs the build under test once for all tests and test processes, in a folder that can be a user's home."""
+    base = shared_folder(tmp_path_factory)
+    prefix, done = base / "home" / "rondo", base / "installed"
+    with only_one(base / "install.lock"):
+        if not done.exists():
+            must("cmake", "--install", rondo_bin.parent, "--prefix", prefix)
+            done.touch()
     return prefix
 
 
@@ -68,12 +87,9 @@ def scratch(tmp_path_factory):
 def matmul_measurements(rondo_bin, tmp_path_factory):
     """Returns the file that selects the matrix kernels. They are measured once, before the first test and for all test
     processes, so that runs which a test compares have the same kernels."""
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # one of several parallel test processes
-        base = base.parent
+    base = shared_folder(tmp_path_factory)
     path = base / "matmul.json"
-    with open(base / "matmul.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with only_one(base / "matmul.lock"):
         if not path.exists():
             subprocess.run([rondo_bin / "rondo", "doctor"], env=os.environ | {"RONDO_MATMUL_MEASUREMENTS": str(path)},
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

@@ -92,7 +92,7 @@ def test_relative_paths_serve_from_any_folder(train, rondo, module, tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()][0].endswith("-libmine")
 
 
-@pytest.fixture(params=["module", "script"])
+@pytest.fixture(params=["module", long("script")])
 def own(request, module, script):
     """Returns for a model of each kind: the value of --model, its units, and flags for units."""
     if request.param == "script":

@@ -115,6 +115,7 @@ def test_prefix_holds_completions_and_manual_pages(environment, repository):
     assert done.returncode == 0 and done.stdout.split() == ["completion"] and not done.stderr, done
 
 
+@pytest.mark.long  # external_test.py builds against an installation, whose files the wheel has
 @pytest.mark.xdist_group("package")
 def test_a_project_builds_against_the_wheel(environment):
     project = environment.home / "project"
