@@ -1,8 +1,14 @@
-# Read by ctest before it runs: one test for each suite of a program, whose tests share a process. `program`, `name`, `label`
-# and `results` are set. What each test of a suite gave stands in RESULTS/NAME.SUITE.xml.
+# Read by ctest before it runs: one test for each suite of a program, whose tests share a process. `program`, `name`, `label`,
+# `whole` and `results` are set. What each test of a suite gave stands in RESULTS/NAME.SUITE.xml. If `whole` is true there is
+# one test, NAME, for all suites.
 if(NOT EXISTS "${program}")
   add_test("${name}.NOT_BUILT" "${program}")
   set_tests_properties("${name}.NOT_BUILT" PROPERTIES LABELS "${label}")
+  return()
+endif()
+if(whole)
+  add_test("${name}" "${program}" "--gtest_output=xml:${results}/${name}.xml")
+  set_tests_properties("${name}" PROPERTIES TIMEOUT 900 LABELS "${label}" ENVIRONMENT OMP_WAIT_POLICY=passive COST 10)
   return()
 endif()
 # Suites of more than 14 s, which start first where ctest has no times of an earlier run: none of them is the last to end.
