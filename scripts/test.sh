@@ -39,7 +39,7 @@ pytest() {
   took "$1"
 }
 cd "$root"
-pytest pytest -m "not alone and not tooling and not long" -n "$jobs" --dist loadgroup
+pytest pytest -m "not alone and not tooling and not long" -n "$jobs"
 pytest pytest-alone -m "alone and not tooling and not long"
 # Repeated at the end for readers of the last lines only.
 for line in "${ended[@]}"; do say "$line"; done

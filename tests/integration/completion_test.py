@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("completion")  # one process reads the commands once
-
 RULES = re.compile(r"^mandoc: .*: (ERROR|WARNING|UNSUPP|BADARG): .*$", re.M)
 
 

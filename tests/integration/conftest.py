@@ -29,6 +29,25 @@ handle_ignored_signals()
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+# Files whose tests one process runs one after the other: what they share takes long to make, or is one folder of build/.
+TOGETHER = [("mutate_test.py",), ("package_test.py",), ("report_test.py", "report_input_test.py"), ("completion_test.py",),
+            ("external_test.py", "install_test.py")]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Distributes single tests over the processes, and those of TOGETHER as one, first. The mark xdist_group of
+    pytest-xdist 3.8 has no effect under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0].rsplit("/", 1)[-1]
+            return next((files[0] for files in TOGETHER if file in files), nodeid)
+
+    return Scheduler(config, log)
+
+
 @pytest.fixture(scope="session")
 def repository():
     return REPOSITORY

@@ -13,8 +13,6 @@ from building import cached, must, without_launcher
 from marks import long
 
 
-pytestmark = pytest.mark.xdist_group("external")  # tests share folders in build/
-
 # Includes tests that compile all of rondo again (make nightly STEPS=external).
 WHOLE = os.environ.get("RONDO_EXTERNAL") == "all"
 UNOPTIMISED = "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
