@@ -1,7 +1,6 @@
 """rondo_torch, the plug-in for torch.distributed, as built in build/<preset>/python: results of forked ranks and
 under `rondo run`, compared with Gloo; error messages; and installation by pip."""
 import json
-import os
 import pathlib
 import re
 import subprocess
