@@ -1,4 +1,4 @@
-"""The commands of `make quickstart` after the build, with fewer steps: losses fall, text is generated, the report
+"""The commands of `make quickstart` after the build, with fewer steps and batches: losses fall, text is generated, the report
 exists."""
 import json
 import subprocess
@@ -12,7 +12,7 @@ def test_quickstart_trains_samples_and_reports(repository, rondo_bin, tmp_path):
     (tmp_path / "scripts").mkdir()
     for script in ("common.sh", "quickstart.sh"):
         (tmp_path / "scripts" / script).write_bytes((repository / "scripts" / script).read_bytes())
-    result = subprocess.run(["bash", tmp_path / "scripts" / "quickstart.sh", rondo_bin, "20"], capture_output=True, text=True,
+    result = subprocess.run(["bash", tmp_path / "scripts" / "quickstart.sh", rondo_bin, "20", "4"], capture_output=True, text=True,
                             timeout=300)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
