@@ -31,6 +31,7 @@ took "ctest"
 # Then, one after the other, tests that need the whole machine. scripts/nightly.sh runs those of the project's own tools,
 # and long ones.
 export RONDO_BIN=$build/bin
+export RONDO_MATMUL_MEASUREMENTS=$results/matmul.json # both measure kernels at most once
 pytest() {
   "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" || {
     ended+=("$1 ended with exit code $? after $((SECONDS - began)) s")

@@ -103,10 +103,10 @@ def scratch(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def matmul_measurements(rondo_bin, tmp_path_factory):
-    """Returns the file that selects the matrix kernels. They are measured once, before the first test and for all test
-    processes, so that runs which a test compares have the same kernels."""
+    """Returns the file that selects the matrix kernels: RONDO_MATMUL_MEASUREMENTS, else one of this run. They are measured
+    once, before the first test and for all test processes, so that runs which a test compares have the same kernels."""
     base = shared_folder(tmp_path_factory)
-    path = base / "matmul.json"
+    path = pathlib.Path(os.environ.get("RONDO_MATMUL_MEASUREMENTS", base / "matmul.json"))
     with only_one(base / "matmul.lock"):
         if not path.exists():
             subprocess.run([rondo_bin / "rondo", "doctor"], env=os.environ | {"RONDO_MATMUL_MEASUREMENTS": str(path)},
