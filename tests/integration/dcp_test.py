@@ -10,6 +10,8 @@ SCRIPT = REPOSITORY / "python" / "dcp_to_rondo.py"
 # Two ranks, each with half of a weight's rows.
 WRITER = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+sys.path.append(sys.argv[4])
+from leaving import leave
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.device_mesh import init_device_mesh
 rank = int(sys.argv[2])
@@ -19,12 +21,14 @@ weight = distribute_tensor(torch.arange(24.).view(6, 4), mesh, [Shard(0)])
 state = {"model": {"module.0.weight": weight, "module.0.bias": torch.arange(6.)}, "step": 7}
 dcp.save(state, checkpoint_id=sys.argv[1])
 dist.destroy_process_group()
+leave()
 """
 
 
 def test_converts_sharded_checkpoint(rondo, interpreter, clean_environment, tmp_path):
     (tmp_path / "writer.py").write_text(WRITER)
-    ranks = [([tmp_path / "writer.py", tmp_path / "dcp", rank, tmp_path / "meet"], clean_environment) for rank in range(2)]
+    leaving = REPOSITORY / "bench" / "peers"
+    ranks = [([tmp_path / "writer.py", tmp_path / "dcp", rank, tmp_path / "meet", leaving], clean_environment) for rank in range(2)]
     conversions = [([SCRIPT, tmp_path / "dcp", tmp_path / name, "--key", "model"], clean_environment) for name in ("w.safetensors", "w.pt")]
     for commands in (ranks, conversions):
         for done in interpreter.run(commands, tmp_path, 120):
