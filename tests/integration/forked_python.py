@@ -114,10 +114,11 @@ def serve():
             pids.append(os.fork())
             if pids[-1] == 0:
                 become(rank)
-                return run(rank["words"]) if rank["finalize"] else leave_with(run, rank["words"])
+                run(rank["words"]) if rank["finalize"] else leave_with(run, rank["words"])
+                return
         print(json.dumps(pids), flush=True)
         print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
-    return None
+    os._exit(0)
 
 
 if __name__ == "__main__":

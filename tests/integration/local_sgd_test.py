@@ -52,7 +52,7 @@ def test_it_learns_as_ddp_does(train, tmp_path):  # noqa: F811
         assert validation(tmp_path / name) == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize("ranks, strategy", [(2, ["--strategy", "zero2"]), (3, []), long(1, ["--strategy", "one_device"])])
+@pytest.mark.parametrize("ranks, strategy", [long(2, ["--strategy", "zero2"]), (3, []), long(1, ["--strategy", "one_device"])])
 def test_resumes_under_another_strategy_or_rank_count(train, tmp_path, ranks, strategy):  # noqa: F811
     train(*LOCAL, "--outer-optimizer", "diloco", "--steps", 6).check_returncode()
     before = validation(tmp_path / "run")

@@ -95,7 +95,7 @@ def linked(tmp_path):
         yield hosts, first, flags
 
 
-@pytest.mark.parametrize("backend", ["mpi", "hierarchical(native, mpi)"])
+@pytest.mark.parametrize("backend", [long("mpi"), "hierarchical(native, mpi)"])
 def test_between_emulated_hosts(mpirun, linked, backend):
     hosts, first, flags = linked
     result = mpirun(4, backend, "*Run*:*Add*", *flags, prefix=first, RONDO_DETERMINISTIC="1")

@@ -49,6 +49,7 @@ def planned(file, *more):
     return ["--strategy", "planned", "--plan", file, *more]
 
 
+@pytest.mark.long  # test_a_hybrid_plan_trains_as_ddp_does follows a plan, too
 def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
     train("--strategy", "ddp", "--steps", 5, run_dir="ddp").check_returncode()
     file = plan(1.02)
