@@ -15,7 +15,7 @@ def results(rondo, *flags):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("schedules", [["1f1b", "zb_v"], long(["gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"])], ids=len)
+@pytest.mark.parametrize("schedules", [["1f1b"], long(["gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"])], ids=len)
 def test_schedules_stand_beside_their_simulation_and_pytorch(rondo, schedules):
     rows, ratios = results(rondo, "--model", "gpt-tiny", "--peers", "--pipeline-schedule", *schedules)
     assert set(rows) == {(system, schedule) for system in ("rondo", "pytorch") for schedule in schedules}

@@ -19,7 +19,7 @@ def test_servers(rondo, tmp_path):
 @pytest.mark.alone
 def test_strategies(rondo, tmp_path):
     """docs/benchmarks/strategies.md has the measured growth of rates with the workers, and the effect of a slow worker."""
-    done = rondo("bench-dev", "strategies", "--workers", "1,2", "--seconds", 0.4, "--unit-ms", 1, "--json", tmp_path / "strategies.json",
+    done = rondo("bench-dev", "strategies", "--workers", "1,2", "--seconds", 1, "--unit-ms", 1, "--json", tmp_path / "strategies.json",
                  timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "strategies.json").read_text())
