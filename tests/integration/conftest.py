@@ -74,13 +74,9 @@ def only_one(path):
 
 @pytest.fixture(scope="session")
 def installed(rondo_bin, tmp_path_factory):
-    """Installs the build under test once for all tests and test processes, in a folder that can be a user's home."""
-    base = shared_folder(tmp_path_factory)
-    prefix, done = base / "home" / "rondo", base / "installed"
-    with only_one(base / "install.lock"):
-        if not done.exists():
-            must("cmake", "--install", rondo_bin.parent, "--prefix", prefix)
-            done.touch()
+    """Installs the build under test once for all tests, in a folder that can be a user's home."""
+    prefix = tmp_path_factory.mktemp("home") / "rondo"
+    must("cmake", "--install", rondo_bin.parent, "--prefix", prefix)
     return prefix
 
 
