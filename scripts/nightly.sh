@@ -64,7 +64,11 @@ bundle() {
   LIBTORCH=$GPU_LIBTORCH make gpu-bundle && scripts/try_gpu_bundle.py --venv "$GPU_LIBTORCH"
 }
 coverage() { scripts/coverage.sh; }
-long() { release && "$python" -m pytest tests/integration -m long -n 2; }
+long() {
+  release
+  "$python" -m pytest tests/integration -m "long and not alone" -n 2
+  "$python" -m pytest tests/integration -m "long and alone"
+}
 tooling() { release && "$python" -m pytest tests/integration --ignore tests/integration/pages_test.py -m tooling -n 2; }
 package() {
   make package

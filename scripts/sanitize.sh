@@ -34,7 +34,7 @@ if [ -n "$short" ] && [ "$preset" = tsan ]; then
   selection=(-R '^(channel|collective)\.' -E 'EngineMatrix|EngineFaults|Reduction|Codec|OrderOfAdditions|LargeBuffers|ScheduleTest|ExecutorProcesses')
 elif [ -n "$short" ]; then
   targets="base_test env_test launch_test collective_test parser_test data_test"
-  selection=(-R '^(base|env|launch|data)\.|^collective\.(.*/)?Background')
+  selection=(-R '^(base|env|launch|data)(\.|$)|^collective\.(.*/)?Background')
 fi
 "$root/scripts/configure.sh" "$preset"
 # shellcheck disable=SC2086  # targets is a list of words

@@ -50,8 +50,7 @@ def name_of(case, runner):
 
 
 def pytest_id(case):
-    # The id of a test in an xdist_group ends with the group's name.
-    return case.get("classname").replace(".", "/") + ".py::" + re.sub(r"@\w+$", "", case.get("name"))
+    return case.get("classname").replace(".", "/") + ".py::" + case.get("name")
 
 
 def passes_again(runner, case, command, results):

@@ -31,6 +31,7 @@ took "ctest"
 # Then, one after the other, tests that need the whole machine. scripts/nightly.sh runs those of the project's own tools,
 # and long ones.
 export RONDO_BIN=$build/bin
+export RONDO_MATMUL_MEASUREMENTS=$results/matmul.json # both measure kernels at most once
 pytest() {
   "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" || {
     ended+=("$1 ended with exit code $? after $((SECONDS - began)) s")
@@ -39,7 +40,7 @@ pytest() {
   took "$1"
 }
 cd "$root"
-pytest pytest -m "not alone and not tooling and not long" -n "$jobs" --dist loadgroup
+pytest pytest -m "not alone and not tooling and not long" -n "$jobs"
 pytest pytest-alone -m "alone and not tooling and not long"
 # Repeated at the end for readers of the last lines only.
 for line in "${ended[@]}"; do say "$line"; done

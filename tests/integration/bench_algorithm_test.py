@@ -3,6 +3,7 @@ import os
 import subprocess
 
 import pytest
+from marks import long
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_a_wrong_hand_set_algorithm(bench, value, words):
         assert word in result.stderr
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "halving_doubling", "double_binary_tree", "reduce_broadcast", "direct"])
+@pytest.mark.parametrize("algorithm", ["ring", long("halving_doubling"), long("double_binary_tree"), long("reduce_broadcast"), long("direct")])
 def test_every_plan_behind_the_engines_interface(rondo_bin, algorithm):
     """Runs the tests of the public collectives on one host with plans instead of the engine."""
     tests = "*Reduce*:*Gather*:*Broadcast*:-*Mismatch*:Deterministic*:Hierarchical*:LostSend*"

@@ -5,6 +5,7 @@ import shutil
 import time
 
 import pytest
+from marks import long
 from hosts import why_no_namespaces
 from measured import peer_ratio
 
@@ -119,9 +120,10 @@ def test_a_file_that_cannot_be_written_is_named(run, rondo_bin):
     assert "/nowhere/out.json" in result.stderr
 
 
-def test_startup_with_its_peer(run, rondo_bin):
+@pytest.mark.parametrize("flags", [[], long(["--peers"])])
+def test_startup(run, rondo_bin, flags):
     began = time.monotonic()
-    rows = results(run, rondo_bin, "--runs", "1", "--peers", kind=("bench-dev", "startup"))
+    rows = results(run, rondo_bin, "--runs", "1", *flags, kind=("bench-dev", "startup"))
     took = time.monotonic() - began
     assert rows[0]["system"] == "rondo"
     for row in rows:

@@ -29,11 +29,12 @@ def largest_difference(a, b):
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
 
 
+@pytest.mark.long  # test_between_emulated_hosts and test_variants_and_their_memory compare a few steps
 @pytest.mark.parametrize("backend, model, optimizer, rate", [
     ("gloo", "mlp", "sgd", 0.05),
-    pytest.param("native", "gpt-tiny", "adamw", 1e-3, marks=pytest.mark.long),
-    pytest.param("gloo", "gpt-tiny", "adamw", 1e-3, marks=pytest.mark.long),
-    pytest.param("native", "mlp", "sgd", 0.05, marks=pytest.mark.long)])
+    ("native", "gpt-tiny", "adamw", 1e-3),
+    ("gloo", "gpt-tiny", "adamw", 1e-3),
+    ("native", "mlp", "sgd", 0.05)])
 def test_losses_equal_pytorchs_over_100_steps(bench, backend, model, optimizer, rate):
     rows = results(bench("step", "--model", model, "--peers", "--losses", "--backend", backend, "--batch-size", 2,
                          "--optimizer", optimizer, "--lr", rate, "--rounds", 1, "--steps", 100, "--warm-up", 0,
@@ -132,6 +133,7 @@ def test_a_worker_that_fails_is_named(bench):
 QUICK = ["--rounds", 1, "--steps", 2, "--warm-up", 0, "--batch-size", 2, "--json", "-"]
 
 
+@pytest.mark.long  # test_variants_and_their_memory compares fully_shard's first losses
 def test_pytorchs_sharded_strategies_learn_the_same(bench):
     """ZeroRedundancyOptimizer and fully_shard as peers: same weights and batches, so the same losses as rondo's ddp."""
     rows = results(bench("step", "--model", "gpt-tiny", "--peer", "zero1", "fsdp2", "--losses", "--batch-size", 2,
@@ -145,17 +147,18 @@ def test_pytorchs_sharded_strategies_learn_the_same(bench):
 
 def test_variants_and_their_memory(bench, tmp_path):
     """A handwritten plan, and zero3 with its own flags. Variants that keep more have a higher peak; FSDP2's tensors are
-    counted, too."""
+    counted, too, and its losses are those of ddp."""
     plan = {"units": [{"name": "root", "strategy": "ddp"},
                       *({"name": f"transformer.h.{i}", "strategy": "zero3"} for i in range(4))]}
     (tmp_path / "by-hand.json").write_text(json.dumps(plan))
     rows = results(bench("step", "--model", "gpt-tiny", "--backend", "gloo", "--strategy", "ddp", "--variant",
-                         "fsdp --prefetch 1", "planned --plan by-hand.json", "--track-memory", "--peer", "fsdp2", *QUICK))
+                         "fsdp --prefetch 1", "planned --plan by-hand.json", "--track-memory", "--peer", "fsdp2", "--losses", *QUICK))
     of = {(row["system"], row["strategy"], row["setting"]): row for row in rows if "system" in row}
     bytes_of = {key: row["peak_tensor_bytes"] for key, row in of.items()}
     sharded, planned = ("rondo", "zero3", "--prefetch 1"), ("rondo", "planned", "by-hand.json")
     assert 0 < bytes_of[sharded] < bytes_of[planned] < bytes_of["rondo", "ddp", ""]
     assert bytes_of["pytorch", "fsdp2", "fastest setting"] > 0
+    assert largest_difference(of["rondo", "ddp", ""]["losses"], of["pytorch", "fsdp2", "fastest setting"]["losses"]) < 1e-5
     assert of[sharded]["final_loss"] == pytest.approx(of["rondo", "ddp", ""]["final_loss"], rel=1e-5)
     assert of[planned]["final_loss"] == pytest.approx(of["rondo", "ddp", ""]["final_loss"], rel=1e-5)
 

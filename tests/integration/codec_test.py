@@ -1,6 +1,5 @@
 """--codec as a user runs it: training through every kind of hook, compared with PyTorch's hooks, and error messages."""
 import json
-import subprocess
 
 import pytest
 from algorithms import ALGORITHMS
@@ -12,11 +11,10 @@ def bench(rondo, *words, program="bench"):
     return json.loads(finished.stdout)
 
 
-STEP = ["--model", "mlp", "--optimizer", "sgd", "--lr", 0.1, "--rounds", 1, "--steps", 60, "--warm-up", 0]
+STEP = ["--model", "mlp", "--optimizer", "sgd", "--lr", 0.1, "--strategy", "ddp", "--rounds", 1, "--steps", 60, "--warm-up", 0]
 HOOKS = {"fp16_compress": 1e-4, "bf16_compress": 1e-3, "power_sgd:rank=1,start=2": 1e-4, "power_sgd:rank=4,start=20": 1e-4}
 
-# One rank of PyTorch: the losses of 60 steps with each hook, as JSON. A single process, because starting PyTorch takes
-# longer than all hooks.
+# One rank of PyTorch: the losses of 60 steps with each hook, as JSON.
 PEER = """
 import argparse, json, sys
 repository, rank, weights, rendezvous, *codecs = sys.argv[1:]
@@ -37,7 +35,7 @@ leave()
 """
 
 
-def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, clean_environment):
+def test_losses_follow_pytorchs_hooks_step_by_step(rondo, interpreter, repository, tmp_path, clean_environment):
     ours = {}
     for codec, backend in zip(HOOKS, ["native", "gloo", "native", "gloo"]):
         weights = tmp_path / f"{len(ours)}.safetensors"
@@ -45,11 +43,9 @@ def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, 
         row = next(row for row in rows if row.get("strategy") == "ddp")
         assert row["codec"] == codec
         ours[codec] = row["losses"]
-    peers = [subprocess.Popen([repository / ".venv/bin/python", "-c", PEER, repository, str(rank), weights, tmp_path / "meet",
-                               *HOOKS], env=clean_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-             for rank in range(2)]
-    answers = [peer.communicate(timeout=300) for peer in peers]
-    theirs = [json.loads(output) if output else pytest.fail(errors) for output, errors in answers]
+    peers = interpreter.run([(["-c", PEER, repository, rank, weights, tmp_path / "meet", *HOOKS], clean_environment) for rank in range(2)],
+                            tmp_path, 300)
+    theirs = [json.loads(peer.out) if peer.out else pytest.fail(peer.err) for peer in peers]
     for codec, tolerance in HOOKS.items():
         mean = [(a + b) / 2 for a, b in zip(theirs[0][codec], theirs[1][codec])]
         assert len(ours[codec]) == len(mean) == 60

@@ -191,6 +191,7 @@ def test_late_rank_0_reports_an_agreed_error(rondo, rondo_bin, tmp_path):
 BARE_REMARK = re.compile(r"^ *(?:[A-Z_]+=\S+ )*(?:rondo|make|\./\S+|srun|mpirun)(?: \S+)*? {2,}(?!#)\w.*$", re.M)
 
 
+@pytest.mark.tooling
 def test_a_copied_example_runs(repository, rondo):
     """Remarks in help and documents follow a #."""
     helps = {name: rondo(*name, "--help").stdout for name in

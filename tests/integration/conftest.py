@@ -1,11 +1,12 @@
 """Fixtures of all integration tests: the repository, the built programs, and ways to run them."""
+import contextlib
 import fcntl
 import os
 import pathlib
 import signal
 import subprocess
-import sys
 
+import forked_python
 import pytest
 from building import must
 from launching import TORCHRUN_VARIABLES
@@ -27,6 +28,25 @@ handle_ignored_signals()
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+# Files whose tests one process runs one after the other: what they share takes long to make, or is one folder of build/.
+TOGETHER = [("mutate_test.py",), ("package_test.py",), ("report_test.py", "report_input_test.py"), ("completion_test.py",),
+            ("external_test.py", "install_test.py")]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Distributes single tests over the processes, and those of TOGETHER as one, first. The mark xdist_group of
+    pytest-xdist 3.8 has no effect under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0].rsplit("/", 1)[-1]
+            return next((files[0] for files in TOGETHER if file in files), nodeid)
+
+    return Scheduler(config, log)
+
+
 @pytest.fixture(scope="session")
 def repository():
     return REPOSITORY
@@ -36,6 +56,20 @@ def repository():
 def rondo_bin():
     """Returns the folder of the built programs: RONDO_BIN, else the release build's."""
     return pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve()
+
+
+def shared_folder(tmp_path_factory):
+    """Returns a folder of all test processes of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@contextlib.contextmanager
+def only_one(path):
+    """Lets one test process at a time execute its body."""
+    with open(path, "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -65,14 +99,11 @@ def scratch(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def matmul_measurements(rondo_bin, tmp_path_factory):
-    """Returns the file that selects the matrix kernels. They are measured once, before the first test and for all test
-    processes, so that runs which a test compares have the same kernels."""
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # one of several parallel test processes
-        base = base.parent
-    path = base / "matmul.json"
-    with open(base / "matmul.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Returns the file that selects the matrix kernels: RONDO_MATMUL_MEASUREMENTS, else one of this run. They are measured
+    once, before the first test and for all test processes, so that runs which a test compares have the same kernels."""
+    base = shared_folder(tmp_path_factory)
+    path = pathlib.Path(os.environ.get("RONDO_MATMUL_MEASUREMENTS", base / "matmul.json"))
+    with only_one(base / "matmul.lock"):
         if not path.exists():
             subprocess.run([rondo_bin / "rondo", "doctor"], env=os.environ | {"RONDO_MATMUL_MEASUREMENTS": str(path)},
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -100,22 +131,23 @@ def plugin_environment(rondo_bin, clean_environment):
     return clean_environment | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-@pytest.fixture
-def python_ranks(plugin_environment, tmp_path):
-    """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process,
-    output, errors) of each; all are killed after `timeout` seconds. With hosts=2 the last rank has its own host."""
+@pytest.fixture(scope="session")
+def interpreter():
+    made = forked_python.Interpreter()
+    yield made
+    made.close()
 
-    def run_ranks(program, size, timeout=180, env=None, hosts=1):
-        ranks = [subprocess.Popen([sys.executable, program, f"file://{tmp_path}/store", str(rank), str(size)], text=True,
-                                  env=plugin_environment | (env or {}) | ({"RONDO_HOST": f"h{rank // (size - 1)}"} if hosts > 1 else {}),
-                                  cwd=tmp_path, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE)
-                 for rank in range(size)]
-        try:
-            return [(process, *process.communicate(timeout=timeout)) for process in ranks]
-        finally:
-            for process in ranks:
-                process.kill()
+
+@pytest.fixture
+def python_ranks(interpreter, plugin_environment, tmp_path):
+    """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns what has ended
+    (forked_python.Ended); all are killed after `timeout` seconds. With hosts=2 the last rank has its own host."""
+
+    def run_ranks(program, size, timeout=180, env=None, hosts=1, finalize=False):
+        own_host = [{"RONDO_HOST": f"h{rank // (size - 1)}"} if hosts > 1 else {} for rank in range(size)]
+        commands = [([program, f"file://{tmp_path}/store", rank, size], plugin_environment | (env or {}) | own_host[rank])
+                    for rank in range(size)]
+        return interpreter.run(commands, tmp_path, timeout, finalize)
 
     return run_ranks
 

@@ -3,6 +3,7 @@ export."""
 import json
 
 import pytest
+from marks import long
 import torch
 from safetensors.torch import load_file
 
@@ -51,7 +52,7 @@ STRATEGIES = [[], ["--nproc-per-node", 2], ["--nproc-per-node", 2, "--strategy",
               ["--nproc-per-node", 2, "--strategy", "zero2", "--precision", "O2", "--activation-checkpointing", "all"]]
 
 
-@pytest.mark.parametrize("flags", STRATEGIES)
+@pytest.mark.parametrize("flags", [STRATEGIES[0], *map(long, STRATEGIES[1:3]), STRATEGIES[3]])
 def test_a_module_trains_and_is_judged(train, rondo, module, tmp_path, flags):
     result = train(f"{module}:make_model", "--epochs", 6, "--unit-rules", "type:Linear", "--json", "result.json", *flags)
     assert result.returncode == 0, result.stderr
@@ -66,7 +67,7 @@ def test_a_module_trains_and_is_judged(train, rondo, module, tmp_path, flags):
     assert figures["loss"] == pytest.approx(trained["validation"]["loss"], rel=1e-4 if "--precision" not in flags else 0.1)
 
 
-@pytest.mark.parametrize("flags", STRATEGIES[:3])
+@pytest.mark.parametrize("flags", [*map(long, STRATEGIES[:2]), STRATEGIES[2]])
 def test_torchscript_trains_and_is_exported(train, rondo, script, tmp_path, flags):
     result = train(script, "--epochs", 4, *flags)
     assert result.returncode == 0, result.stderr
@@ -91,7 +92,7 @@ def test_relative_paths_serve_from_any_folder(train, rondo, module, tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()][0].endswith("-libmine")
 
 
-@pytest.fixture(params=["module", "script"])
+@pytest.fixture(params=["module", long("script")])
 def own(request, module, script):
     """Returns for a model of each kind: the value of --model, its units, and flags for units."""
     if request.param == "script":
@@ -165,7 +166,7 @@ def test_a_rank_that_is_slow_is_named(train, rondo, module, tmp_path):
 
 
 @pytest.mark.parametrize("model, rules, units", [
-    ("mlp", "type:Linear", ["layers.0", "layers.1", "layers.2"]),
+    long("mlp", "type:Linear", ["layers.0", "layers.1", "layers.2"]),
     ("mlp", "parameters:10000", ["root", "layers.0"]),
     ("convnet", "all", ["features.0", "features.3", "classifier.0", "classifier.2"]),
 ])
@@ -263,7 +264,7 @@ class Unused(torch.nn.Module):
         return self.used(x)
 
 
-@pytest.mark.parametrize("flags", [["--strategy", "ddp"], ["--strategy", "zero1"]])
+@pytest.mark.parametrize("flags", [["--strategy", "ddp"], long(["--strategy", "zero1"])])
 def test_unused_parameter_error_names_the_flag(train, tmp_path, flags):
     torch.jit.script(Unused()).save(str(tmp_path / "unused.pt"))
     words = ["--steps", 2, "--nproc-per-node", 2, *flags]

@@ -1,8 +1,6 @@
 """PyTorch's distributed checkpoints, through the documented script: parts of two ranks become one model."""
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy
 from safetensors_files import read_safetensors
@@ -27,16 +25,14 @@ leave()
 """
 
 
-def test_converts_sharded_checkpoint(rondo, tmp_path):
+def test_converts_sharded_checkpoint(rondo, interpreter, clean_environment, tmp_path):
     (tmp_path / "writer.py").write_text(WRITER)
-    ranks = [subprocess.Popen([sys.executable, tmp_path / "writer.py", tmp_path / "dcp", str(rank), tmp_path / "meet",
-                               REPOSITORY / "bench" / "peers"], stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    for rank in ranks:
-        _, err = rank.communicate(timeout=120)
-        assert rank.returncode == 0, err
-    for name in ("w.safetensors", "w.pt"):
-        done = subprocess.run([sys.executable, SCRIPT, tmp_path / "dcp", tmp_path / name, "--key", "model"], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    leaving = REPOSITORY / "bench" / "peers"
+    ranks = [([tmp_path / "writer.py", tmp_path / "dcp", rank, tmp_path / "meet", leaving], clean_environment) for rank in range(2)]
+    conversions = [([SCRIPT, tmp_path / "dcp", tmp_path / name, "--key", "model"], clean_environment) for name in ("w.safetensors", "w.pt")]
+    for commands in (ranks, conversions):
+        for done in interpreter.run(commands, tmp_path, 120):
+            assert done.returncode == 0, done.err
     tensors = read_safetensors(tmp_path / "w.safetensors")
     assert set(tensors) == {"0.weight", "0.bias"}
     assert numpy.array_equal(tensors["0.weight"], numpy.arange(24, dtype="float32").reshape(6, 4))
@@ -44,6 +40,6 @@ def test_converts_sharded_checkpoint(rondo, tmp_path):
     assert same.returncode == 0 and json.loads(same.stdout)["differences"] == [], same.stdout + same.stderr
 
 
-def test_what_is_none_is_refused(tmp_path):
-    done = subprocess.run([sys.executable, SCRIPT, tmp_path, tmp_path / "w.pt"], capture_output=True, text=True)
-    assert done.returncode == 1 and ".metadata" in done.stderr
+def test_what_is_none_is_refused(interpreter, clean_environment, tmp_path):
+    done, = interpreter.run([([SCRIPT, tmp_path, tmp_path / "w.pt"], clean_environment)], tmp_path, 120)
+    assert done.returncode == 1 and ".metadata" in done.err

@@ -6,15 +6,18 @@ import re
 import struct
 
 import pytest
+from marks import long
 
 TORCHSCRIPT_MODEL = """
 import sys, torch
+torch.set_num_threads(1)
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
 torch.jit.script(model).save(sys.argv[1])
 """
 TORCHSCRIPT_CHECK = """
 import sys, torch
+torch.set_num_threads(1)
 model = torch.jit.load(sys.argv[1])
 inputs = torch.randn(256, 4, generator=torch.Generator().manual_seed(5))
 print(torch.nn.functional.mse_loss(model(inputs), inputs.abs().sum(1, keepdim=True)).item())
@@ -59,14 +62,14 @@ def test_local_sgd(example):
     assert numbers(example("local_sgd"), "loss")[-1] < 1
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+@pytest.mark.parametrize("schedule", [long("1f1b"), "zb_h1"])
 def test_pipeline(example, schedule):
     output = example("pipeline", schedule)
     assert numbers(output, "loss")[-1] < 1
     assert "rank 1" in output  # the drawing
 
 
-@pytest.mark.parametrize("strategy, ranks", [("ddp", 4), ("zero1", 4), ("ddp", 1)])
+@pytest.mark.parametrize("strategy, ranks", [long("ddp", 4), ("zero1", 4), ("ddp", 1)])
 def test_mesh(example, strategy, ranks):
     output = example("mesh", strategy, ranks=ranks)
     assert numbers(output, "loss")[-1] < 1
@@ -75,7 +78,7 @@ def test_mesh(example, strategy, ranks):
     assert places == [(rank, *divmod(rank, 2)) for rank in range(4)][:ranks], output
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_experts(example, ranks):
     output = example("experts", ranks=ranks)
     assert numbers(output, "experts") == [4 / ranks] and numbers(output, "loss")[-1] < 1
@@ -107,7 +110,7 @@ def test_the_readme_shows_minimal(repository):
     assert not [line for line in shown if line[0] != "+" and "rondo::" in line]
 
 
-@pytest.mark.parametrize("strategy, ranks", [("ddp", 2), ("zero3", 2), ("zero3", 1)])
+@pytest.mark.parametrize("strategy, ranks", [("ddp", 2), ("zero3", 2), long("zero3", 1)])
 def test_weight_average(example, strategy, ranks):
     output = example("weight_average", strategy, ranks=ranks)
     assert max(numbers(output, "loss of the weights") + numbers(output, "loss of the average")) < 1
@@ -129,7 +132,7 @@ def test_sharded(example, strategy):
     assert len(sums) == 2 and len(set(sums)) == 1
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_fully_shard(example, ranks):
     output = example("fully_shard", ranks=ranks)
     losses = numbers(output, "loss")
@@ -214,12 +217,12 @@ def test_gan(example):
     assert abs(numbers(example("gan"), "mean")[-1] - 3) < 1
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "zero3"])
+@pytest.mark.parametrize("strategy", [long("ddp"), "zero3"])
 def test_two_models_under_a_strategy(example, strategy):
     assert abs(numbers(example("gan_strategy", strategy), "mean")[-1] - 3) < 1
 
 
-@pytest.mark.parametrize("strategy, ranks", [("ddp", 2), ("zero3", 2), ("zero3", 1)])
+@pytest.mark.parametrize("strategy, ranks", [("ddp", 2), ("zero3", 2), long("zero3", 1)])
 def test_pinn(example, strategy, ranks):
     output = example("pinn", strategy, ranks=ranks)
     by_adam, in_the_end = numbers(output, "loss")
@@ -230,15 +233,15 @@ def test_pinn(example, strategy, ranks):
         assert in_the_end < by_adam / 10 and error < 1e-3
 
 
-def test_torchscript(example, run, repository, tmp_path):
-    python = repository / ".venv" / "bin" / "python"
+def test_torchscript(example, interpreter, clean_environment, tmp_path):
     source, trained = tmp_path / "in.pt", tmp_path / "out.pt"
-    assert run(python, "-c", TORCHSCRIPT_MODEL, source).returncode == 0
+    made, = interpreter.run([(["-c", TORCHSCRIPT_MODEL, source], clean_environment)], tmp_path, 120)
+    assert made.returncode == 0, made.err
     losses = numbers(example("torchscript", source, trained), "loss")
     assert losses[-1] < losses[0] / 4
-    check = run(python, "-c", TORCHSCRIPT_CHECK, trained)
-    assert check.returncode == 0, check.stderr
-    assert float(check.stdout) < losses[0] / 4
+    check, = interpreter.run([(["-c", TORCHSCRIPT_CHECK, trained], clean_environment)], tmp_path, 120)
+    assert check.returncode == 0, check.err
+    assert float(check.out) < losses[0] / 4
 
 
 def test_torchscript_usage(run, rondo_bin):
@@ -279,7 +282,7 @@ def test_image_to_text(example):
     assert numbers(example("image_to_text"), "numbers read right")[-1] > 0.9
 
 
-@pytest.mark.parametrize("layers", [18, 50])
+@pytest.mark.parametrize("layers", [18, long(50)])
 def test_resnet(example, tmp_path, layers):
     """Two classes of images: bright at the top, or bright at the bottom."""
     from PIL import Image
@@ -310,7 +313,7 @@ def write_bands(folder, part, count, source):
     (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, count) + labels)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_idx_classification(example, tmp_path, ranks):
     source = random.Random(1)
     write_bands(tmp_path, "train", 800, source)
@@ -342,7 +345,7 @@ def test_gpt_pre_training_on_shards_of_tokens(run, rondo, repository, clean_envi
     assert numbers(done.stdout, "\nloss")[-1] < 0.5
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_distillation(example, ranks):
     teacher, before, after = numbers(example("distillation", ranks=ranks), "accuracy")
     assert teacher > 0.85 and after > 0.85 and after > before + 0.1

@@ -1,8 +1,6 @@
 """The output of `rondo plan --fsdp2`, applied by PyTorch: the losses of plain FSDP2, and the planned memory."""
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -29,14 +27,13 @@ def plan(rondo, tmp_path):
     return make
 
 
-def test_a_plan_trains_with_pytorch(plan, clean_environment, tmp_path):
+def test_a_plan_trains_with_pytorch(plan, interpreter, clean_environment, tmp_path):
     # A roomy limit, and about the smallest feasible one.
     files = [plan("roomy.json", "64MiB"), plan("tight.json", "28MiB")]
-    result = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         pathlib.Path(__file__).with_name("fsdp2_ranks.py"), tmp_path / "out.json", "plain", *files],
-        env=clean_environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
+    program = pathlib.Path(__file__).with_name("fsdp2_ranks.py")
+    for rank in interpreter.run([([program, f"file://{tmp_path}/store", rank, 2, tmp_path / "out.json", "plain", *files], clean_environment)
+                                 for rank in range(2)], tmp_path, 300):
+        assert rank.returncode == 0, rank.err
     plain, roomy, tight = json.loads((tmp_path / "out.json").read_text())
     kept, gathered = ([unit["name"] for unit in json.loads(file.read_text())["units"] if not unit["reshard_after_forward"]]
                       for file in files)

@@ -1,5 +1,5 @@
-"""One rank of PyTorch's FSDP2 that follows the JSON of `rondo plan --fsdp2`, started by torchrun as fsdp2_ranks.py OUT
-PLAN... Each PLAN is trained separately; 'plain' is fully_shard without a plan. Rank 0 writes losses and peak memory of
+"""One rank of PyTorch's FSDP2 that follows the JSON of `rondo plan --fsdp2`, started as fsdp2_ranks.py RENDEZVOUS RANK RANKS
+OUT PLAN... Each PLAN is trained separately; 'plain' is fully_shard without a plan. Rank 0 writes losses and peak memory of
 each."""
 import json
 import pathlib
@@ -82,10 +82,12 @@ def train(plan):
 
 
 def main():
-    dist.init_process_group("gloo")
-    results = [train(plan) for plan in sys.argv[2:]]
+    rendezvous, rank, ranks, out, *plans = sys.argv[1:]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=rendezvous, rank=int(rank), world_size=int(ranks))
+    results = [train(plan) for plan in plans]
     if dist.get_rank() == 0:
-        with open(sys.argv[1], "w") as file:
+        with open(out, "w") as file:
             json.dump(results, file)
     dist.destroy_process_group()
     leave()

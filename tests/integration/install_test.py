@@ -160,7 +160,6 @@ def test_reports_mpi_without_headers_once(repository, rondo_bin, tmp_path):
 
 
 @pytest.mark.long  # the tutorial own-model.md builds a module, too (pages_test.py)
-@pytest.mark.xdist_group("external")  # one compilation at a time
 def test_package_builds_a_trainable_model_module(installed, rondo_bin, tmp_path, repository):
     """`rondo_model` of find_package(rondo): a single CMake command, then `rondo train --model`."""
     project = tmp_path / "project"

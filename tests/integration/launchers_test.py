@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from marks import long
 
 RANKS = 2
 LAUNCHERS = {
@@ -20,7 +21,7 @@ def losses(output):
     return re.findall(r"loss ([-\d.e+]+)", output)
 
 
-@pytest.fixture(params=LAUNCHERS)
+@pytest.fixture
 def launcher(request):
     if request.param == "mpirun" and shutil.which("mpirun") is None:
         pytest.skip("Open MPI is not installed (make setup-peers)")
@@ -29,6 +30,7 @@ def launcher(request):
     return LAUNCHERS[request.param]
 
 
+@pytest.mark.parametrize("launcher", [long("torchrun"), "mpirun"], indirect=True)
 def test_losses_are_those_of_rondo_run(launcher, rondo, rondo_bin, clean_environment, tmp_path):
     program = rondo_bin / "examples" / "minimal"
     own = rondo("run", "-n", RANKS, program, timeout=180)
@@ -54,6 +56,7 @@ def other_kernels_are_faster(clean_environment, matmul_measurements, tmp_path):
     clean_environment["RONDO_MATMUL_MEASUREMENTS"] = str(path)
 
 
+@pytest.mark.parametrize("launcher", LAUNCHERS, indirect=True)
 @pytest.mark.usefixtures("other_kernels_are_faster")
 def test_the_training_program_trains_alike(launcher, rondo, rondo_bin, clean_environment, tmp_path):
     """`rondo train`'s worker, which `rondo run` also starts; --matmul reaches it under every launcher."""

@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from marks import long
 from sharded_options_test import train  # noqa: F401
 
 LOCAL = ["--strategy", "local_sgd", "--sync-period", 3, "--optimizer", "sgd", "--lr", 0.1, "--eval-every", 0]
@@ -19,7 +20,8 @@ def validation(run):
     return [row["validation_loss"] for row in rows(run) if "validation_loss" in row][-1]
 
 
-@pytest.mark.parametrize("flags", [[], ["--outer-optimizer", "diloco", "--set", "sync-fragments=2"], ["--set", "synchronous-steps=4"], ["--set", "sync-delay=2"]])
+@pytest.mark.parametrize("flags", [long([]), ["--outer-optimizer", "diloco", "--set", "sync-fragments=2"], long(["--set", "synchronous-steps=4"]),
+                                   ["--set", "sync-delay=2"]])
 def test_a_resumed_run_is_the_whole_run(train, tmp_path, flags):  # noqa: F811
     train(*LOCAL, *flags, "--steps", 10, run_dir="whole").check_returncode()
     train(*LOCAL, *flags, "--steps", 7).check_returncode()
@@ -50,7 +52,7 @@ def test_it_learns_as_ddp_does(train, tmp_path):  # noqa: F811
         assert validation(tmp_path / name) == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize("ranks, strategy", [(2, ["--strategy", "zero2"]), (3, []), (1, ["--strategy", "one_device"])])
+@pytest.mark.parametrize("ranks, strategy", [long(2, ["--strategy", "zero2"]), (3, []), long(1, ["--strategy", "one_device"])])
 def test_resumes_under_another_strategy_or_rank_count(train, tmp_path, ranks, strategy):  # noqa: F811
     train(*LOCAL, "--outer-optimizer", "diloco", "--steps", 6).check_returncode()
     before = validation(tmp_path / "run")

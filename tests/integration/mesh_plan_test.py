@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+from marks import long
 from sharded_test import losses, SMALL, text, train  # noqa: F401  (fixtures)
 
 CONFIG = {"layers": 2, "heads": 2, "width": 32, "context": 32}
@@ -95,7 +96,8 @@ def test_all_meshes_are_compared(rondo):
 
 
 @pytest.mark.parametrize("mesh, ranks", [
-    ("pipeline=2", 2), ("tensor=2", 2), ("pipeline=2,data=2", 4), ("data=2,tensor=2", 4), ("context=2", 2), ("pipeline=2,context=2", 4)])
+    long("pipeline=2", 2), ("tensor=2", 2), ("pipeline=2,data=2", 4), long("data=2,tensor=2", 4), long("context=2", 2),
+    long("pipeline=2,context=2", 4)])
 def test_training_follows_a_plan_of_a_mesh(train, plan, tmp_path, mesh, ranks):  # noqa: F811
     document = plan("--mesh", mesh, "--global-batch-size", 8, ranks=ranks)
     replica = document["batch_size"]
@@ -123,7 +125,7 @@ def experts_profile(rondo_bin, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("mesh, ranks", [("expert=2", 2), ("pipeline=2,expert=2", 4)])
+@pytest.mark.parametrize("mesh, ranks", [long("expert=2", 2), ("pipeline=2,expert=2", 4)])
 def test_training_follows_a_plan_of_experts(train, rondo, experts_profile, tmp_path, mesh, ranks):  # noqa: F811
     block = json.loads(experts_profile.read_text())["layers"][1]
     spread = next(part for part in block["parts"] if (part["dimension"], part["ranks"]) == ("expert", 2))
@@ -150,7 +152,7 @@ def test_training_follows_a_plan_of_experts(train, rondo, experts_profile, tmp_p
     assert prediction["measured"]["peak_bytes"] == pytest.approx(document["peak_bytes"], rel=0.12)
 
 
-@pytest.mark.parametrize("words", [["--mesh", "expert=2", "--experts", 4], ["--mesh", "context=2"]])
+@pytest.mark.parametrize("words", [long(["--mesh", "expert=2", "--experts", 4]), ["--mesh", "context=2"]])
 def test_plans_and_trains_mesh_with_context(train, tmp_path, words):  # noqa: F811
     model = words[2:] + ["--batch-size", 4 if "expert=2" in words else 8]
     train("--strategy", "ddp", *words[:2], *model, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
@@ -160,7 +162,7 @@ def test_plans_and_trains_mesh_with_context(train, tmp_path, words):  # noqa: F8
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["mesh"] == f"data=1,{words[1]}"
 
 
-@pytest.mark.parametrize("mesh", ["pipeline=2", "tensor=2"])
+@pytest.mark.parametrize("mesh", ["pipeline=2", long("tensor=2")])
 def test_accumulated_passes_are_planned(train, plan, tmp_path, mesh):  # noqa: F811
     document = plan("--mesh", mesh, "--global-batch-size", 16, "--gradient-accumulation-steps", 2)
     assert (document["micro_batches"], document["batch_size"]) == (2, 8)
@@ -185,7 +187,7 @@ def test_checkpointing_and_stages_are_as_planned(train, plan, tmp_path):  # noqa
     assert stored["pipeline"]["stage_cuts"] == ["transformer.h.1"]
 
 
-@pytest.mark.parametrize("words", [["--plan-search", "all", "--batch-size", 4], ["--mesh", "pipeline=2", "--batch-size", 8]])
+@pytest.mark.parametrize("words", [["--plan-search", "all", "--batch-size", 4], long(["--mesh", "pipeline=2", "--batch-size", 8])])
 def test_plans_and_trains_mesh(train, tmp_path, words):  # noqa: F811
     """A step has the same samples on every mesh."""
     train("--strategy", "ddp", "--batch-size", 4, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()

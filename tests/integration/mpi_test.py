@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from hosts import linked_hosts
+from marks import long
 
 ALL_FAULTS = os.environ.get("RONDO_FAULTS") == "all"
 
@@ -42,7 +43,7 @@ INTO_FILES = ("sh", "-c", 'exec "$@" >printed.$OMPI_COMM_WORLD_RANK', "rank")
 IN_TURNS = ("bash", "-c", 'RONDO_HOST=host$((OMPI_COMM_WORLD_RANK % 2)) exec "$@"', "rank")
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [long(2), 3, long(4)])
 def test_every_schedule_and_reproducible_sums(mpirun, ranks):
     result = mpirun(ranks, "mpi", "*Run*:*Add*", RONDO_DETERMINISTIC="1")
     passed(result, ranks, 3)
@@ -94,7 +95,7 @@ def linked(tmp_path):
         yield hosts, first, flags
 
 
-@pytest.mark.parametrize("backend", ["mpi", "hierarchical(native, mpi)"])
+@pytest.mark.parametrize("backend", [long("mpi"), "hierarchical(native, mpi)"])
 def test_between_emulated_hosts(mpirun, linked, backend):
     hosts, first, flags = linked
     result = mpirun(4, backend, "*Run*:*Add*", *flags, prefix=first, RONDO_DETERMINISTIC="1")

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 from hosts import Job, launchers, linked_hosts
 from launching import bash, reserved_ports, sharing_socket, wait_until
+from marks import long
 
 MODEL = ["--model", "mlp", "--data-kind", "csv", "--global-batch-size", 24, "--epochs", 2, "--log-every", 1,
          "--validation-fraction", 0]
@@ -207,7 +208,7 @@ def test_silent_leader_times_out(rondo, rondo_bin, tmp_path):
     assert re.search("rank 0 of group '[^']+' has sent nothing for 2 s", result.stderr), result.stderr
 
 
-@pytest.mark.parametrize("strategy", ["hsdp", "zero3"])
+@pytest.mark.parametrize("strategy", ["hsdp", long("zero3")])
 def test_a_rank_lost_in_another_group_is_named(hosts, rondo_bin, clean_environment, table, tmp_path, strategy):
     """Ranks 0 and 2, 1 and 3 are groups of hsdp besides those of each host. A rank that ends because of the lost one,
     such as rank 0 (which orders zero3's launches), is not blamed."""

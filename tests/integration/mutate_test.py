@@ -13,12 +13,9 @@ import corpus  # noqa: E402
 import crafted  # noqa: E402
 import run as mutate  # noqa: E402
 
-# One process creates their inputs once and runs them.
-pytestmark = pytest.mark.xdist_group("mutate")
-
 # Fixed, so that a failure is due to a change and not to chance; `make mutate` draws its own seed.
 SEED = 20
-TORCH_FREE, ON_LIBTORCH = 150, 32
+TORCH_FREE, ON_LIBTORCH = 60, 12
 
 
 @pytest.fixture(scope="module")

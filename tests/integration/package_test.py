@@ -75,7 +75,6 @@ def train(environment, run_dir, *words, **variables):
                            "--run-dir", run_dir, *words, **variables)
 
 
-@pytest.mark.xdist_group("package")
 def test_size_and_versions(wheel, environment):
     assert wheel.stat().st_size <= LARGEST_BYTES
     said = environment.run("rondo", "--version")
@@ -84,7 +83,6 @@ def test_size_and_versions(wheel, environment):
     assert environment.run("python3", "-m", "rondo", "--version").stdout == said.stdout
 
 
-@pytest.mark.xdist_group("package")
 def test_wheel_trains_with_proxies_and_readonly_home(environment):
     proxies = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")}
     done = train(environment, "run", HOME="/proc", **proxies)
@@ -92,7 +90,6 @@ def test_wheel_trains_with_proxies_and_readonly_home(environment):
     assert (environment.home / "run" / "metrics.jsonl").exists()
 
 
-@pytest.mark.xdist_group("package")
 def test_the_wheel_is_a_backend_of_torch_distributed(environment):
     program = environment.home / "all_reduce.py"
     program.write_text(ALL_REDUCE)
@@ -100,7 +97,6 @@ def test_the_wheel_is_a_backend_of_torch_distributed(environment):
     assert done.returncode == 0 and done.stdout.count("sum [3.0, 3.0, 3.0]") == 2, done.stdout + done.stderr
 
 
-@pytest.mark.xdist_group("package")
 def test_prefix_holds_completions_and_manual_pages(environment, repository):
     prefix = pathlib.Path(environment.run("rondo", "--prefix").stdout.strip())
     for share in (prefix / "share", environment.folder / "share"):
@@ -115,7 +111,7 @@ def test_prefix_holds_completions_and_manual_pages(environment, repository):
     assert done.returncode == 0 and done.stdout.split() == ["completion"] and not done.stderr, done
 
 
-@pytest.mark.xdist_group("package")
+@pytest.mark.long  # external_test.py builds against an installation, whose files the wheel has
 def test_a_project_builds_against_the_wheel(environment):
     project = environment.home / "project"
     project.mkdir()
@@ -131,7 +127,6 @@ def test_a_project_builds_against_the_wheel(environment):
     assert must(project / "build" / "p").strip() == environment.run("rondo", "--version").stdout.split()[1]
 
 
-@pytest.mark.xdist_group("package")
 def test_an_environment_without_torch_or_with_another_one(bare, torch_packages, tmp_path):
     trained = bare.run("rondo", "train", "--data", "/etc/hostname", PATH="/nowhere")
     assert trained.returncode == 1 and "libtorch was not found" in trained.stderr and "pip install 'torch==" in trained.stderr, trained
@@ -157,7 +152,6 @@ def test_an_environment_without_torch_or_with_another_one(bare, torch_packages, 
         assert said.returncode != 0 and "2.10.1" in text and "was built with" in text and "pip install 'torch==" in text, said.stderr
 
 
-@pytest.mark.xdist_group("package")
 def test_pip_refuses_the_wheel_beside_another_torch(wheel, tmp_path):
     must(sys.executable, "-m", "venv", "--without-pip", tmp_path)
     packages, = tmp_path.glob("lib/python3*/site-packages")
@@ -176,7 +170,6 @@ def as_for_a_later_glibc(file):
     file.write_bytes(file.read_bytes().replace(b"\0GLIBC_2.34\0", b"\0GLIBC_9.34\0"))
 
 
-@pytest.mark.xdist_group("package")
 def test_names_a_system_that_is_too_old(environment, tmp_path):
     for package in ("rondo", "rondo_torch"):
         (tmp_path / package).mkdir()
@@ -195,7 +188,6 @@ def test_names_a_system_that_is_too_old(environment, tmp_path):
     assert "ImportError: this rondo_torch needs a newer system" in imported.stderr.splitlines()[-1], imported.stderr
 
 
-@pytest.mark.xdist_group("package")
 def test_programs_of_two_installations_are_not_mixed(bare):
     mixed = subprocess.run([bare.packages / "rondo" / "bin" / "rondo-plan", "--help"], env=os.environ | {"RONDO_STARTED_BY": "rondo 9.9.9 for libtorch 2.9.0"},
                            capture_output=True, text=True)
@@ -203,7 +195,6 @@ def test_programs_of_two_installations_are_not_mixed(bare):
     assert bare.run("rondo", "plan", "--help").returncode == 0
 
 
-@pytest.mark.xdist_group("package")
 def test_a_program_names_a_library_of_another_build(wheel, bare, tmp_path):
     """LD_LIBRARY_PATH comes before the folder of the package, so it may name the library of a build from the sources."""
     version = wheel.name.split("-")[1].partition("+")[0]

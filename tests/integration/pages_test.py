@@ -17,7 +17,7 @@ from hosts import linked_hosts, why_no_namespaces
 from pages_data import Provider
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-FIRST = ("README.md", "docs/install.md", "docs/tutorials/own-model.md")
+FIRST = ("README.md", "docs/tutorials/own-model.md")
 OTHER_FOLDERS = ("docs/decisions/", "docs/releases/")
 MOST_MARKED = 0.1  # share of the blocks that may be marked as not run
 

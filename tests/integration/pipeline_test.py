@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from marks import long
 from safetensors_files import read_safetensors
 from sharded_options_test import losses, train  # noqa: F401
 
@@ -24,7 +25,7 @@ def test_every_schedule_trains_as_one_process(train, tmp_path):  # noqa: F811
         assert validation(tmp_path / schedule) == pytest.approx(validation(tmp_path / "alone"), rel=1e-4)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "zero1"])
+@pytest.mark.parametrize("strategy", [long("ddp"), "zero1"])
 def test_a_mesh_of_pipeline_and_data(train, tmp_path, strategy):  # noqa: F811
     train(*FLAGS, "--steps", 4, run_dir="alone", ranks=1).check_returncode()
     result = train("--mesh", "pipeline=2,data=2", "--strategy", strategy, "--micro-batches", 2, "--batch-size", 4,

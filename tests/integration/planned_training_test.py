@@ -3,6 +3,7 @@ import json
 import re
 
 import pytest
+from marks import long
 from report_pages import browser, open_page  # noqa: F401  (fixtures)
 from sharded_test import SMALL, losses, text, train  # noqa: F401  (fixtures)
 
@@ -48,6 +49,7 @@ def planned(file, *more):
     return ["--strategy", "planned", "--plan", file, *more]
 
 
+@pytest.mark.long  # test_a_hybrid_plan_trains_as_ddp_does follows a plan, too
 def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
     train("--strategy", "ddp", "--steps", 5, run_dir="ddp").check_returncode()
     file = plan(1.02)
@@ -155,7 +157,7 @@ def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  #
         set(open_page(tmp_path / "run" / "report.html")["titles"])
 
 
-@pytest.mark.parametrize("loss", ["auto", "l1"])
+@pytest.mark.parametrize("loss", [long("auto"), "l1"])
 def test_one_go_plans_for_numbers(rondo, loss, tmp_path):
     rows = [f"{a},{b},{3 * a - 2 * b + 1}" for a in range(15) for b in range(15)]
     (tmp_path / "plane.csv").write_text("a,b,z\n" + "\n".join(rows) + "\n")

@@ -227,6 +227,7 @@ def test_nothing_measures_on_when_the_launcher_was_stopped(rondo, repository, tm
 NO_HOME = {"RONDO_MATMUL_MEASUREMENTS": "", "XDG_CACHE_HOME": "", "HOME": "/proc/nowhere"}
 
 
+@pytest.mark.long  # test_trainings_measure_once_and_log_the_choice measures, too
 def test_run_directory_keeps_measurement_with_readonly_home(rondo, repository, tmp_path):
     flags = ["train", "--data", repository / "README.md", "--run-dir", "run", *SMALL]
     process = rondo.start(*flags, "--steps", 1, env=NO_HOME)

@@ -27,12 +27,14 @@ def torchrun(hosts, *words, flags):
              {"GLOO_SOCKET_IFNAME": host.interface}) for number, host in enumerate(hosts)]
 
 
-def test_everything_under_torchrun(hosts, plugin_environment, tmp_path):
+@pytest.mark.parametrize("checks", [["engines", "errors"], pytest.param([], marks=pytest.mark.long)], ids=["some", "all"])
+def test_checks_under_torchrun(hosts, plugin_environment, tmp_path, checks):
+    """All checks run in make test on hosts that RONDO_HOST names."""
     def static(number):
         return ["--node-rank", number, "--master-addr", hosts[0].address, "--master-port", 29641]
 
-    results = Job(torchrun(hosts, PROGRAM, tmp_path, flags=static), plugin_environment, tmp_path).finish(300)
-    must_pass(results, CHECKS)
+    results = Job(torchrun(hosts, PROGRAM, tmp_path, *checks, flags=static), plugin_environment, tmp_path).finish(300)
+    must_pass(results, len(checks) or CHECKS)
     for _, out, err in results:
         assert "frame #" not in err, err
 
@@ -51,10 +53,10 @@ def test_rondo_run_on_every_host(hosts, rondo_bin, plugin_environment, tmp_path)
     must_pass(Job(launchers(hosts, rondo_bin, *words, port=29643), plugin_environment, tmp_path).finish(), 2)
 
 
-def test_ranks_started_by_hand(plugin_environment, tmp_path):
+def test_ranks_started_by_hand(interpreter, plugin_environment, tmp_path):
     """Hosts that RONDO_HOST names, on a machine where network namespaces need not be."""
-    commands = [([sys.executable, PROGRAM, tmp_path, "engines"],
-                 {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29644", "RONDO_HOST": f"h{rank // 2}"})
+    commands = [([PROGRAM, tmp_path],
+                 plugin_environment | {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29644", "RONDO_HOST": f"h{rank // 2}"})
                 for rank in range(4)]
-    for code, out, err in Job(commands, plugin_environment, tmp_path).finish():
-        assert code == 0 and out == "hosts: ok 1\n", out + err
+    for rank in interpreter.run(commands, tmp_path, 120):
+        assert (rank.returncode, rank.out) == (0, f"hosts: ok {CHECKS}\n"), rank.out + rank.err

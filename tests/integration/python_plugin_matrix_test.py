@@ -13,8 +13,8 @@ PROGRAM = pathlib.Path(__file__).resolve().parent / "python_plugin" / "matrix.py
 def test_operations_equal_gloo_for_every_wait(size, hosts, share, python_ranks):
     """A fifth of the cases; `make nightly STEPS=long` runs all, also on two hosts, of which ranks 0 and 1 share one."""
     ranks = python_ranks(PROGRAM, size, timeout=600, env={"RONDO_MATRIX_SHARE": str(share)}, hosts=hosts)
-    for process, _, errors in ranks:
-        assert process.returncode == 0, errors[-4000:]
-    reports = [json.loads(output.splitlines()[-1]) for _, output, _ in ranks]
+    for rank in ranks:
+        assert rank.returncode == 0, rank.err[-4000:]
+    reports = [json.loads(rank.out.splitlines()[-1]) for rank in ranks]
     assert all(report["checked"] > 3500 / share for report in reports), reports
     print(f"{size} ranks: {[report['checked'] for report in reports]} cases; Gloo refuses {reports[0]['refused_by_gloo']}")

@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from marks import long
 
 SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1, "--seed", 3,
          "--progress", "off", "--matmul", "libtorch"]
@@ -36,7 +37,7 @@ def alone(rondo, text, tmp_path_factory):
 
 
 @pytest.mark.parametrize("flags, processes, replicas", [
-    (["--strategy", "mirrored", "--replicas", 2, "--batch-size", 4], 1, 2),
+    long(["--strategy", "mirrored", "--replicas", 2, "--batch-size", 4], 1, 2),
     (["--strategy", "mirrored", "--replicas", 4, "--global-batch-size", 8, "--cross-device-ops", "hierarchical_copy"], 1, 4),
     (["--strategy", "central_storage", "--replicas", 2, "--batch-size", 4], 1, 2),
     (["--strategy", "data_parallel", "--set", "devices=cpu,cpu", "--batch-size", 4], 1, 2),

@@ -9,8 +9,6 @@ import time
 import pytest
 from report_pages import browser, expect_fits, expect_readable, open_page, write_run  # noqa: F401  (fixtures)
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 @pytest.fixture
 def report(run, rondo_bin):

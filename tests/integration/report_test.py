@@ -10,8 +10,6 @@ import pytest
 from report_pages import (LOOKS, LOOKS_AT_ALL, browser, canvas_of, expect_fits, expect_readable, is_power_of_two,  # noqa: F401  (fixtures)
                           open_page, opened, write_run)
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 @pytest.fixture(scope="module")
 def whole(browser, rondo_bin, tmp_path_factory):  # noqa: F811

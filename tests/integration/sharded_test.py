@@ -3,6 +3,7 @@ import json
 import re
 
 import pytest
+from marks import long
 
 SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1,
          "--seed", 3, "--batch-size", 4]
@@ -89,7 +90,7 @@ def blocks_of(run_directory):
 
 
 @pytest.mark.parametrize("backend, collectives", [
-    ("gloo", {"all_gather", "reduce_scatter"}), ("native", {"all_reduce"})])
+    long("gloo", {"all_gather", "reduce_scatter"}), ("native", {"all_reduce"})])
 def test_the_timeline_tells_the_way_of_every_block(train, rondo, tmp_path, backend, collectives):
     train("--strategy", "zero3", "--steps", 4, "--backend", backend).check_returncode()
     blocks, computed = blocks_of(tmp_path / "run")

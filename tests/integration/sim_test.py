@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from launching import all_gone, wait_until
+from marks import long
 from train_test import worker_pids
 
 SMALL = ["--model", "gpt-tiny", "--width", 32, "--seq-len", 32, "--log-every", 1, "--seed", 3,
@@ -33,7 +34,7 @@ def losses(run_directory):
     return [row["loss"] for row in rows if row["rank"] == 0 and "loss" in row]
 
 
-@pytest.mark.parametrize("device, backend", [("sim", "auto"), ("sim:0", "auto"), ("sim", "nccl")])
+@pytest.mark.parametrize("device, backend", [long("sim", "auto"), long("sim:0", "auto"), ("sim", "nccl")])
 def test_planned_training_as_on_cpu(train, tmp_path, device, backend):
     """Over nccl, which does not support CPU tensors, also link measurements, and the ranks' exchange of metrics, clocks
     and signals."""
@@ -66,7 +67,8 @@ def test_replicas_of_several_ranks_share_no_device(train, tmp_path):
     assert train(*flags, "--device", "sim:0", env={"RONDO_SIM_DEVICES": "2"}, steps=1).returncode == 0
 
 
-@pytest.mark.parametrize("mesh", ["pipeline=2,context=2", "pipeline=2,tensor=2", "pipeline=2,data=2"])
+# tests/sim trains on the others, too.
+@pytest.mark.parametrize("mesh", [long("pipeline=2,context=2"), "pipeline=2,tensor=2", long("pipeline=2,data=2")])
 def test_meshes_train_over_nccl_as_on_the_cpu(train, tmp_path, mesh):
     flags = ["--nproc-per-node", 4, "--mesh", mesh, "--micro-batches", 4, "--layers", 2]
     train(*flags, "--device", "cpu", run_dir="cpu").check_returncode()
@@ -157,6 +159,7 @@ def test_an_installed_program_has_none(installed, clean_environment, repository,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.tooling
 def test_gpu_check_runs_without_gpu(rondo_bin, clean_environment, repository, tmp_path):
     """Loaded libraries, trainings over the simulated NCCL; times are only measured on GPUs."""
     found = tmp_path / "found.json"
@@ -190,7 +193,7 @@ def test_lost_rank_ends_job_over_nccl(rondo, repository, tmp_path, name):
     all_gone(ranks.values())
 
 
-@pytest.mark.parametrize("every", ["--checkpoint-every", "--memory-checkpoint-every"])
+@pytest.mark.parametrize("every", [long("--checkpoint-every"), "--memory-checkpoint-every"])
 def test_nccl_job_resumes_from_checkpoint(rondo, train, repository, tmp_path, every):
     flags = [every, 4, "--strategy", "zero3", "--max-restarts", 1]
     train("--nproc-per-node", 2, *flags, run_dir="undisturbed", steps=60).check_returncode()

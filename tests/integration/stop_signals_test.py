@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from launching import alive, all_gone, below, wait_until
+from marks import long
 from train_test import SMALL, checkpoints, rows, text, train, worker_pids  # noqa: F401
 
 NOTHING_TO_SAVE = "stopped by a signal before the first step"
@@ -122,8 +123,7 @@ def trains(run):
     return (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count('"loss"') > 3
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("which", [signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("which, ranks", [(signal.SIGHUP, 1), (signal.SIGUSR1, 2), long(signal.SIGHUP, 2), long(signal.SIGUSR1, 1)])
 def test_hangup_and_requested_signal_save(rondo, tmp_path, text, ranks, which):  # noqa: F811
     run = tmp_path / "run"
     asked = ["--signals-to-handle", "USR1,SIGUSR2"] if which == signal.SIGUSR1 else []
@@ -146,7 +146,7 @@ def test_signals_of_the_launcher_reach_the_ranks(rondo, tmp_path, text):  # noqa
     assert process.returncode == 3 and "stopped by SIGUSR1" in err and len(checkpoints(run)) == 1, (process.returncode, out, err)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_repeated_term_does_not_end_save(rondo, train, tmp_path, text, ranks):  # noqa: F811
     """Repeated within milliseconds, as by schedulers, until the process has ended."""
     run = tmp_path / "run"
@@ -163,7 +163,7 @@ def test_repeated_term_does_not_end_save(rondo, train, tmp_path, text, ranks):  
     assert rondo("checkpoint", "verify", run / "checkpoints" / checkpoints(run)[-1]).returncode == 0
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_a_terminal_that_is_gone(rondo_bin, clean_environment, tmp_path, text, ranks):  # noqa: F811
     """The terminal's window is closed: its programs receive HUP, and can no longer write to it."""
     run = tmp_path / "run"

@@ -39,6 +39,8 @@ STRATEGIES = {
     "parameter_server": ["--workers", 2],
     "grouped": ["--nproc-per-node", 2, "--ps-groups", 1],
 }
+# Strategies of which support_test.py runs all in `make test`; support_loops_test.py runs the others, make nightly all in both.
+SAMPLE = "default mirrored ddp zero2 planned local_sgd parameter_server".split()
 FEATURES = {
     "bf16, autocast (O1)": ["--precision", "O1"],
     "bf16, master weights (O2)": ["--precision", "O2"],

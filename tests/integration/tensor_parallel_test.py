@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from marks import long
 
 from safetensors_files import read_safetensors
 
@@ -34,14 +35,17 @@ def losses(run_directory):
     return [row["loss"] for row in rows(run_directory) if row["rank"] == 0 and "loss" in row]
 
 
-def test_losses_are_those_of_one_process(train, tmp_path):
+LAYOUTS = {"tensor": (["--strategy", "tensor"], 2, 4), "sequence": (["--strategy", "tensor", "--set", "sequence-parallel=true"], 2, 4),
+           "mesh": (["--mesh", "data=2,tensor=2", "--strategy", "zero1"], 4, 2), "context": (["--mesh", "context=2"], 2, 4),
+           "stages": (["--mesh", "pipeline=2,tensor=2", "--micro-batches", 2], 4, 4)}
+
+
+@pytest.mark.parametrize("layouts", [["sequence", "mesh", "context"], long(["tensor", "stages"])], ids="-".join)
+def test_losses_are_those_of_one_process(train, tmp_path, layouts):
     train("--steps", 6, "--max-grad-norm", 1, ranks=1, run_dir="one").check_returncode()
     one = losses(tmp_path / "one")
-    for name, flags, ranks, batch in [("tensor", ["--strategy", "tensor"], 2, 4),
-                                      ("sequence", ["--strategy", "tensor", "--set", "sequence-parallel=true"], 2, 4),
-                                      ("mesh", ["--mesh", "data=2,tensor=2", "--strategy", "zero1"], 4, 2),
-                                      ("context", ["--mesh", "context=2"], 2, 4),
-                                      ("stages", ["--mesh", "pipeline=2,tensor=2", "--micro-batches", 2], 4, 4)]:
+    for name in layouts:
+        flags, ranks, batch = LAYOUTS[name]
         train("--steps", 6, "--max-grad-norm", 1, *flags, ranks=ranks, batch=batch, run_dir=name).check_returncode()
         assert losses(tmp_path / name) == pytest.approx(one, rel=1e-5), name
 

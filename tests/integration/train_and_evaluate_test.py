@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import pytest
+from marks import long
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def rows(run, name):
     return [json.loads(line) for line in (run / name).read_text().splitlines()]
 
 
-@pytest.mark.parametrize("ranks, strategy", [(1, []), (2, []), (2, ["zero2"])])
+@pytest.mark.parametrize("ranks, strategy", [long(1, []), long(2, []), (2, ["zero2"])])
 def test_ranks_evaluate_what_they_train(rondo, regressor, tmp_path, ranks, strategy):
     done = rondo("run", "-n", ranks, regressor, tmp_path / "run", *strategy)
     assert done.returncode == 0, done.stderr
@@ -39,7 +40,7 @@ def test_ranks_evaluate_what_they_train(rondo, regressor, tmp_path, ranks, strat
 
 
 @pytest.mark.parametrize("flags, strategy, ranks", [
-    (["-n", 2], [], 2), (["--ps", 1, "--workers", 2], ["parameter_server"], 2)])
+    long(["-n", 2], [], 2), (["--ps", 1, "--workers", 2], ["parameter_server"], 2)])
 def test_an_evaluator_evaluates_in_their_place(rondo, regressor, tmp_path, flags, strategy, ranks):
     done = rondo("run", *flags, "--evaluator", regressor, tmp_path / "run", *strategy, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from launching import wait_until
+from marks import long
 from train_test import SMALL, checkpoints, rows, text, train  # noqa: F401
 
 
@@ -79,8 +80,7 @@ def start_until_rows(rondo, text, run, *flags):  # noqa: F811
     return process
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("way", ["removed", "renamed"])
+@pytest.mark.parametrize("ranks, way", [(2, "removed"), (1, "renamed"), long(1, "removed"), long(2, "renamed")])
 def test_recreates_removed_run_directory(rondo, text, train, tmp_path, ranks, way):  # noqa: F811
     run = tmp_path / "run"
     process = start_until_rows(rondo, text, run, "--nproc-per-node", ranks, "--steps", 100000)
@@ -144,7 +144,7 @@ def fill(disk):
             return
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_full_disk_loses_no_row(rondo, text, small_disk, tmp_path, ranks):  # noqa: F811
     run = small_disk / "run"
     process = start_until_rows(rondo, text, run, "--steps", 100000, "--nproc-per-node", ranks, "--log-to", "tensorboard,mlflow,csv,jsonl",

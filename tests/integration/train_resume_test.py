@@ -9,6 +9,7 @@ import time
 
 import pytest
 from launching import all_gone, reserved_ports, wait_until
+from marks import long
 from support import write_images
 from train_test import SMALL, checkpoints, losses, rows, text, tf_config, train, worker_pids  # noqa: F401
 
@@ -61,8 +62,11 @@ def flip_a_byte(path, position=-1):
 # Signals
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+# Each signal, and one rank and two.
+SIGNALS = [(signal.SIGTERM, 2), (signal.SIGINT, 1), long(signal.SIGTERM, 1), long(signal.SIGINT, 2)]
+
+
+@pytest.mark.parametrize("which, ranks", SIGNALS)
 def test_a_signal_within_a_validation(rondo, train, tmp_path, long_text, ranks, which):  # noqa: F811
     """Handled at once, saved, and the resumed run performs the validation."""
     run = tmp_path / "run"
@@ -91,7 +95,7 @@ def test_a_signal_in_the_last_validation(rondo, train, tmp_path, long_text):  # 
         result.stdout.split("loss ")[1].split(",")[0]), rel=1e-4)
 
 
-@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("which", [signal.SIGTERM, long(signal.SIGINT)])
 def test_a_signal_to_an_evaluator(rondo, train, tmp_path, long_text, which):  # noqa: F811
     """Handled during the evaluation, which would last minutes; an incomplete evaluation writes no row."""
     run = tmp_path / "run"
@@ -122,7 +126,7 @@ def test_evaluation_and_prediction_show_how_far_they_are(rondo, train, tmp_path,
             process.communicate()
 
 
-@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("which", [long(signal.SIGTERM), signal.SIGINT])
 def test_a_signal_while_measuring(rondo, tmp_path, text, which):  # noqa: F811
     """There is nothing to save: it ends at once, as pre-empted. Measuring this model takes long enough even for a late
     signal."""
@@ -150,8 +154,7 @@ def test_a_signal_before_the_first_step(rondo, tmp_path, text, which):  # noqa: 
     assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("which, ranks", SIGNALS)
 def test_a_signal_while_a_checkpoint_is_written(rondo, train, tmp_path, text, ranks, which):  # noqa: F811
     """It is completed, or leaves no trace; a checkpoint that the run reports is intact."""
     run = tmp_path / "run"
@@ -169,7 +172,7 @@ def test_a_signal_while_a_checkpoint_is_written(rondo, train, tmp_path, text, ra
     assert train("--resume", "--steps", int(newest.removeprefix("step-")) + 1, "--width", 256, "--layers", 4).returncode == 0
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [long(1), 2])
 def test_closed_pipe_does_not_end_run(rondo, clean_environment, tmp_path, text, ranks):  # noqa: F811
     words = [rondo.program, "train", "--data", text, "--run-dir", tmp_path / "run", *SMALL, "--nproc-per-node", ranks,
              "--steps", 30, "--batch-size", 4, "--json", "-"]
@@ -229,7 +232,7 @@ def steps_in(folder):
     return [int(path.name.removeprefix("step-")) for path in sorted(folder.iterdir())]
 
 
-@pytest.mark.parametrize("flags", [[], ["--set", "checkpoint-incremental=true"], ["--checkpoint-async", "--nproc-per-node", 2],
+@pytest.mark.parametrize("flags", [long([]), ["--set", "checkpoint-incremental=true"], ["--checkpoint-async", "--nproc-per-node", 2],
                                    ["--ema-decay", 0.9, "--nproc-per-node", 2]], ids=lambda flags: "".join(map(str, flags[:1])))
 def test_resuming_earlier_step_replaces_later_history(rondo, train, tmp_path, flags):  # noqa: F811
     run = tmp_path / "run"
@@ -328,7 +331,9 @@ def damaged(train, tmp_path):  # noqa: F811
     return tmp_path / "run"
 
 
-def test_readers_name_damage_and_newest_intact_checkpoint(rondo, train, text, damaged, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("whole", [False, long(True)])
+def test_readers_name_damage_and_newest_intact_checkpoint(rondo, train, text, damaged, tmp_path, whole):  # noqa: F811
+    """By default a reader is given the run or one of its checkpoints in turn; with `whole` both."""
     folder = damaged / "checkpoints"
     intact = str(folder / "step-00000002")
 
@@ -351,9 +356,11 @@ def test_readers_name_damage_and_newest_intact_checkpoint(rondo, train, text, da
                lambda path: ["evaluate", *of_run(path), "--data", text],
                lambda path: ["predict", *of_run(path), "--data", text, "-o", tmp_path / "rows.csv"],
                lambda path: ["export", *of_run(path), "-o", tmp_path / "net.pt"]]
-    for reader in readers:
-        refused(reader(damaged), "optimizer.safetensors", "step-00000006")
-        refused(reader(folder / "step-00000004"), "model.safetensors, tensor '", "step-00000004")
+    for number, reader in enumerate(readers):
+        if whole or number % 2 == 0:
+            refused(reader(damaged), "optimizer.safetensors", "step-00000006")
+        if whole or number % 2 == 1:
+            refused(reader(folder / "step-00000004"), "model.safetensors, tensor '", "step-00000004")
     # A checkpoint's file by its own path is verified, too.
     for reader in readers[1:4]:
         refused(reader(folder / "step-00000004" / "model.safetensors"), "model.safetensors, tensor '", "step-00000004")
@@ -438,10 +445,10 @@ def test_refuses_label_column_for_images(rondo, tmp_path):
 
 
 @pytest.mark.parametrize("before, stop, after", [
-    (["--nproc-per-node", 1], 30, ["--nproc-per-node", 3]),
+    long(["--nproc-per-node", 1], 30, ["--nproc-per-node", 3]),
     (["--nproc-per-node", 3], 9, ["--nproc-per-node", 1]),
     (["--nproc-per-node", 1], 20, ["--batch-size", 10]),
-    (["--nproc-per-node", 1], 20, ["--gradient-accumulation-steps", 2]),
+    long(["--nproc-per-node", 1], 20, ["--gradient-accumulation-steps", 2]),
 ])
 def test_schedule_resumes_and_reaches_its_end(rondo, tmp_path, before, stop, after):
     table = tmp_path / "table.csv"

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from launching import alive, all_gone, bash, reserved_ports, wait_until
+from marks import long
 
 SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1]
 
@@ -168,7 +169,7 @@ def test_configuration_round_trip(train, tmp_path, rondo, text):
     assert len(losses(tmp_path / "other")) == 2 and losses(tmp_path / "other") != losses(tmp_path / "first")[:2]
 
 
-@pytest.mark.parametrize("seed", [2 ** 63 - 1, 2 ** 63, 2 ** 64 - 1])
+@pytest.mark.parametrize("seed", [long(2 ** 63 - 1), long(2 ** 63), 2 ** 64 - 1])
 def test_a_large_seed_comes_back_from_the_configuration(train, tmp_path, rondo, seed):
     assert train("--steps", 2, "--batch-size", 4, "--seed", seed, run_dir="first").returncode == 0
     config = tmp_path / "first" / "config.json"
@@ -222,10 +223,9 @@ def test_every_name_that_help_lists_trains(rondo, tmp_path, table, text):
     assert "adamw" in names["optimizer"] and "ddp" in names["strategy"]
     plan = tmp_path / "plan.json"
     plan.write_text('{"units": [{"name": "root", "strategy": "zero1"}]}')
-    # Optimizers and schedules in pairs, each of the shorter list several times.
-    optimizers, schedules = names.pop("optimizer"), names.pop("lr-schedule")
-    count = max(len(optimizers), len(schedules))
-    trainings = [{"optimizer": optimizers[i % len(optimizers)], "lr-schedule": schedules[i % len(schedules)]} for i in range(count)]
+    # Optimizers, schedules and backends together, each of the shorter lists several times.
+    together = {flag: names.pop(flag) for flag in ("optimizer", "lr-schedule", "backend")}
+    trainings = [{flag: values[i % len(values)] for flag, values in together.items()} for i in range(max(map(len, together.values())))]
     trainings += [{flag: value} for flag, values in names.items() for value in values]
     for number, chosen in enumerate(trainings):
         flags = [word for flag, value in chosen.items() for word in (f"--{flag}", value)]

@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 import pytest
+from marks import long
 import torch
 from safetensors.torch import load_file
 
@@ -242,7 +243,7 @@ def test_output_that_cannot_be_written_is_said_once(rondo, points):
         assert len(said) == 1 and "missing/out" in said[0], result.stderr
 
 
-@pytest.mark.parametrize("program", ["evaluate", "predict", "export"])
+@pytest.mark.parametrize("program", [long("evaluate"), "predict", "export"])
 def test_wrong_usage(rondo, points, tmp_path, program):
     needed = {"evaluate": [], "predict": ["--data", points], "export": ["-o", "out.pt"]}[program]
     done(rondo("train", "--data", points, "--model", "mlp", "--steps", 1, "--run-dir", "run"))

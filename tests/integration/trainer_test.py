@@ -6,6 +6,7 @@ import shutil
 import signal
 
 import pytest
+from marks import long
 
 
 @pytest.fixture
@@ -34,9 +35,13 @@ def result_of(process):
     return json.loads(process.stdout)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "zero2"])
-@pytest.mark.parametrize("flags", [("lamb", "--lr", 0.02), ("lars", "--lr", 1, "--set", "lars-trust-coefficient=0.02", "--momentum", 0.9), ("lion", "--lr", 0.001),
-                                   ("adagrad", "--lr", 0.05)], ids=lambda flags: flags[0])
+OPTIMIZERS = [("lamb", "--lr", 0.02), ("lars", "--lr", 1, "--set", "lars-trust-coefficient=0.02", "--momentum", 0.9), ("lion", "--lr", 0.001),
+              ("adagrad", "--lr", 0.05)]
+
+
+@pytest.mark.parametrize("strategy, flags", [pair if (number + half) % 2 else long(*pair) for number, flags in enumerate(OPTIMIZERS)
+                                             for half, pair in enumerate([("ddp", flags), ("zero2", flags)])],
+                         ids=lambda value: value if isinstance(value, str) else value[0])
 def test_every_optimizer_learns(train, strategy, flags):
     result = result_of(train("--optimizer", *flags, "--weight-decay", 0.01, "--set", "weight-decay-on=matrices", "--strategy", strategy, "--epochs", 8,
                              "--metrics", "accuracy,auc", "--json", "-"))

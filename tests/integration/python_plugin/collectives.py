@@ -1,4 +1,4 @@
-"""Every collective over rondo has Gloo's result, under torchrun: run by python_plugin_test.py on 3 ranks."""
+"""Every collective over rondo has Gloo's result: run by python_plugin_test.py as  collectives.py RENDEZVOUS RANK RANKS"""
 
 import itertools
 import pathlib
@@ -12,8 +12,8 @@ import torch.distributed as dist
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench" / "peers"))
 from leaving import leave  # noqa: E402
 
-dist.init_process_group("rondo")
-rank, size = dist.get_rank(), dist.get_world_size()
+rendezvous, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+dist.init_process_group("rondo", init_method=rendezvous, rank=rank, world_size=size)
 gloo = dist.new_group(backend="gloo")
 torch.manual_seed(rank)
 

@@ -1,6 +1,7 @@
 """The plug-in on four ranks of two hosts, ranks 0 and 1 on the first one: run by python_plugin_hosts_test.py.
 
 Prints "hosts: ok NUMBER" for NUMBER checks. DIRECTORY is one that all ranks reach:  hosts.py DIRECTORY [CHECK...]
+Checks import what they alone need, which takes longer than other checks.
 """
 
 import datetime
@@ -12,13 +13,7 @@ import time
 import rondo_torch
 import torch
 import torch.distributed as dist
-from torch.distributed import checkpoint, pipelining
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench" / "peers"))
@@ -200,11 +195,13 @@ def ddp(group):
 
 
 def zero(group):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
     model = DistributedDataParallel(model_of(), process_group=group)
     return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, process_group=group, lr=1e-3)
 
 
 def fsdp2(group, blocks=3):
+    from torch.distributed.fsdp import fully_shard
     mesh = dist.device_mesh.DeviceMesh.from_group(group, "cpu")
     model = model_of(blocks)
     for block in model:
@@ -241,6 +238,8 @@ def divided_gradients():
 
 
 def tensors_in_a_mesh():
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
     assert engine_of(mesh.get_group("tensor")) == "NativeBackend" and engine_of(mesh.get_group("data")) == "HierarchicalBackend"
     whole = torch.arange(64.0).reshape(8, 8)
@@ -255,6 +254,7 @@ def tensors_in_a_mesh():
 
 
 def pipeline():
+    from torch.distributed import pipelining
     torch.manual_seed(3)
     blocks = [Block() for _ in range(size)]
     inputs = torch.randn(8, 96)
@@ -273,6 +273,8 @@ def pipeline():
 
 
 def checkpoints():
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
     model, _ = fsdp2(dist.group.WORLD)
     saved = get_model_state_dict(model)
     checkpoint.save(saved, checkpoint_id=os.path.join(directory, "checkpoint"))

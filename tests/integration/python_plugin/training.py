@@ -1,6 +1,6 @@
-"""PyTorch's strategies have the same losses as over Gloo, under mp.spawn: run by python_plugin_test.py.
+"""PyTorch's strategies have the same losses as over Gloo, on ranks of torch.multiprocessing: run by python_plugin_test.py.
 
-    training.py RENDEZVOUS RANKS
+    training.py RENDEZVOUS RANKS fork|spawn
 
 Prints for each strategy the losses over Gloo and over rondo.
 """
@@ -103,4 +103,4 @@ def main(rank, rendezvous, ranks):
 
 
 if __name__ == "__main__":
-    torch.multiprocessing.spawn(main, args=(sys.argv[1], int(sys.argv[2])), nprocs=int(sys.argv[2]))
+    torch.multiprocessing.start_processes(main, args=(sys.argv[1], int(sys.argv[2])), nprocs=int(sys.argv[2]), start_method=sys.argv[3])
