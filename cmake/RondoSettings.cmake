@@ -67,6 +67,7 @@ endif()
 if(RONDO_COVERAGE)
   # Ranks are threads that count at the same time.
   add_compile_options(--coverage -fprofile-update=prefer-atomic)
+  add_compile_definitions(RONDO_COVERAGE)
   add_link_options(--coverage)
 endif()
 
