@@ -57,6 +57,7 @@ if(RONDO_SANITIZE)
     add_compile_options(-Wno-tsan)
   endif()
   add_link_options(-fsanitize=${RONDO_SANITIZE})
+  add_compile_definitions(RONDO_REPORTS_AT_EXIT)
 endif()
 
 # Sources compile to the same bytes in any folder.
@@ -67,7 +68,7 @@ endif()
 if(RONDO_COVERAGE)
   # Ranks are threads that count at the same time.
   add_compile_options(--coverage -fprofile-update=prefer-atomic)
-  add_compile_definitions(RONDO_COVERAGE)
+  add_compile_definitions(RONDO_REPORTS_AT_EXIT)
   add_link_options(--coverage)
 endif()
 

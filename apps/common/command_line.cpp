@@ -213,7 +213,7 @@ namespace {
 // take a third of the time that a short program takes. Later ones are destroyed, such as the runtime of MPI.
 // Sanitizers and coverage counters write their reports in such destructors.
 void skip_static_destructors() {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(RONDO_COVERAGE)
+#ifndef RONDO_REPORTS_AT_EXIT
   on_exit(
       [](int code, void*) {
         std::fflush(nullptr);

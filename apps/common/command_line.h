@@ -12,8 +12,7 @@ namespace rondo {
 // Parses the arguments and runs `body`, which returns the exit code. Flags may use '-' or '_'. Prints errors
 // to standard error as print_error() does. Returns rondo's exit codes: 2 for wrong usage, 1 for other errors,
 // including output that could not be written. A JobError has its own exit code, and is printed only if it is
-// this process's to report. exit() then does not destroy
-// static objects that existed before the call.
+// this process's to report. exit() then does not destroy static objects that existed before the call.
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
 
 // Returns the name and versions of this program: "rondo 0.2.0 for libtorch 2.13.0".
