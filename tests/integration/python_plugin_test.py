@@ -133,7 +133,7 @@ def test_groups_whose_ranks_change_are_refused(python):
     program = ("import types, rondo_torch.backend as backend\n"
                "backend.create_backend(types.SimpleNamespace(enable_reconfigure=True), None)\n")
     done = python("-c", program)
-    assert done.returncode == 1 and "leave enable_reconfigure out" in done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and "leave enable_reconfigure out" in done.err.strip().splitlines()[-1]
 
 
 def test_pip_installs_it(repository, rondo_bin, plugin_environment, tmp_path):
