@@ -32,7 +32,10 @@ def test_a_gradient_passes_few_functions(repository, rondo_bin, tmp_path):
     link = re.sub(r"tests/CMakeFiles/parallel_test\.dir/\S+\.o", "", link_line)
     link = re.sub(r"-o (\S*)parallel_test\b", f"{compiled} -o {program} -rdynamic -Wl,-z,muldefs", link)
     subprocess.run(link, shell=True, check=True, cwd=build)
-    printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
+    # The program's run path is relative to the build's folder bin.
+    libraries = build / "lib" / "rondo"
+    printed = subprocess.run([str(program)], capture_output=True, text=True, check=True,
+                             env={**os.environ, "LD_LIBRARY_PATH": f"{libraries}:{libraries}/libtorch/lib"}).stdout
     paths = []
     for line in printed.splitlines():
         if not line.startswith("all_reduce "):

@@ -97,11 +97,12 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
     const int there = device_count(device.type());
     if (device.index() >= there) {
       const std::string kind = c10::DeviceTypeName(device.type());
-      throw UsageError(str("strategy ", name(), " has ", threads_->size(), " replicas, each on a ", kind,
-                           " device of its own, and ", device.str(), " is not there: the number of ", kind,
-                           " devices that libtorch sees is ", there,
-                           device.is_cuda() && !is_cuda_build() ? " (this libtorch is built without CUDA)" : "",
-                           "; give fewer --replicas, other devices, or --device cpu"));
+      throw UsageError(
+          str("strategy ", name(), " has ", threads_->size(), " replicas, each on a ", kind,
+              " device of its own, and ", device.str(), " is not there: the number of ", kind,
+              " devices that libtorch sees is ", there,
+              device.is_cuda() && !is_cuda_build() ? " (this libtorch is built without CUDA)" : "",
+              "; give fewer --replicas, other devices, or --device cpu"));
     }
   }
   return devices;
