@@ -125,7 +125,7 @@ def section(results):
     named = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     rounds = 1 + max(row["round"] for row in results["rows"])
     text = (f"Measured on {machine()}, {os.cpu_count()} processors, by `bench/best_mpi.py`"
-            + (" with real-time priority, beside other work" if results["realtime"] else "")
+            + (" with real-time priority" if results["realtime"] else "")
             + f". Peers: {named}, from PyPI, with their defaults. Data is written before each call. Medians of {rounds} rounds; the "
               "ratio is the fastest MPI's p50 over rondo's (lowest to highest round), then the ratio of minima.")
     lines = ["## all_reduce on one host and the fastest MPI", "", *wrapped(text)]
