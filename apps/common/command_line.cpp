@@ -74,7 +74,7 @@ std::string unknown_flag(const CLI::App& app, const std::vector<std::string>& ar
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
     if (!argument.starts_with("--")) continue;
-    const std::string flag = argument.substr(0, argument.find('='));
+    std::string flag = argument.substr(0, argument.find('='));
     if (app.get_option_no_throw(flag) == nullptr) return flag;
   }
   return {};
@@ -86,7 +86,7 @@ std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& err
   const CLI::App& inner = innermost(app);
   if (const std::string flag = unknown_flag(inner, arguments); !flag.empty())
     return describe_unknown_flag(inner, flag);
-  const std::string text = parse_error_text(error);
+  std::string text = parse_error_text(error);
   if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) return text;
   if (const std::vector<std::string> rest = inner.remaining(); !rest.empty()) {
     if (rest.front().starts_with("-") && rest.front() != "-") return str("unknown flag ", rest.front());
