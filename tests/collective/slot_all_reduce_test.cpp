@@ -1,9 +1,14 @@
 #include "rondo/collective/shared_memory/slot_all_reduce.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <fstream>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -74,11 +79,29 @@ TEST(SlotAllReduce, AlternatesWithLargerOperations) {
   }
 }
 
-// The others give up spinning, and sleep.
+// Returns whether a thread of this process sleeps in the kernel.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  // The state follows the name, which is in parentheses and may contain any character.
+  return stat.find(") S ", stat.rfind(')')) != std::string::npos;
+}
+
+// The others give up spinning, and sleep, before the late rank comes.
 TEST(SlotAllReduce, WaitsForALateRank) {
-  run_ranks(3, [](Engine& engine) {
-    for (int round = 0; round < 6; ++round) {
-      if (round % 3 == engine.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  constexpr int kRanks = 3;
+  constexpr int kRounds = 6;
+  std::array<std::array<std::atomic<pid_t>, kRanks>, kRounds> arrived{};  // threads by round and rank
+  run_ranks(kRanks, [&](Engine& engine) {
+    for (int round = 0; round < kRounds; ++round) {
+      auto& here = arrived[static_cast<std::size_t>(round)];
+      for (int rank = 0; round % kRanks == engine.rank() && rank < kRanks; ++rank) {
+        const std::atomic<pid_t>& thread = here[static_cast<std::size_t>(rank)];
+        while (rank != engine.rank() && (thread.load() == 0 || !sleeps(thread.load())))
+          std::this_thread::yield();
+      }
+      here[static_cast<std::size_t>(engine.rank())].store(gettid());
       sum(engine, 4, round);
     }
   });
