@@ -156,10 +156,7 @@ void Operation::copy_in(std::uint64_t chunk) {
     const std::byte* from = request_.input.at(piece) + chunk * chunk_bytes_;
     if (path_ == Path::staged) {
       // This rank reduces its own slice from the input; peers reduce theirs in this staging buffer.
-      const std::size_t width = element_bytes(request_.type);
-      const Slice own = slice(peers_->rank(), size / width);
-      std::memcpy(to, from, own.begin * width);
-      std::memcpy(to + own.end * width, from + own.end * width, size - own.end * width);
+      copy_slices_of_peers(to, from, chunk);
     } else {
       std::memcpy(to + piece * piece_stride, from, count);
     }
@@ -321,31 +318,26 @@ void Operation::reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* 
 }
 
 void Operation::reduce_slice_of(std::uint64_t chunk) {
-  const std::size_t width = element_bytes(request_.type);
-  const Slice range = slice(peers_->rank(), chunk_size(chunk) / width);
-  if (range.size() == 0) return;
-  AddressPerRank<const std::byte*> sources(peers_->size());
-  AddressPerRank<std::byte*> destinations(peers_->size());
-  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r) {
-    const bool own = static_cast<int>(r) == peers_->rank();
-    sources[r] = source(static_cast<int>(r), 0, chunk) + range.begin * width;
-    destinations[r] =
-        (own ? request_.output.base + chunk * chunk_bytes_ : staging(static_cast<int>(r), chunk)) +
-        range.begin * width;
-  }
-  reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
+  reduce_own_slice(chunk_size(chunk) / element_bytes(request_.type), [&](int rank) {
+    return rank == peers_->rank() ? request_.output.base + chunk * chunk_bytes_ : staging(rank, chunk);
+  });
 }
 
 void Operation::reduce_in_place() {
-  const std::size_t width = element_bytes(request_.type);
-  const Slice range = slice(peers_->rank(), request_.elements);
+  reduce_own_slice(request_.elements,
+                   [&](int rank) { return peers_->arena_address(rank, header_of(rank).arena_offset); });
+}
+
+template <class BufferOf>
+void Operation::reduce_own_slice(std::size_t elements, const BufferOf& buffer_of) {
+  const Slice range = slice(peers_->rank(), elements);
   if (range.size() == 0) return;
   AddressPerRank<const std::byte*> sources(peers_->size());
   AddressPerRank<std::byte*> destinations(peers_->size());
-  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r) {
-    const std::uint64_t offset = header_of(static_cast<int>(r)).arena_offset;
-    destinations[r] = peers_->arena_address(static_cast<int>(r), offset) + range.begin * width;
-    sources[r] = destinations[r];
+  for (int r = 0; r < peers_->size(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    destinations[at] = buffer_of(r) + range.begin * element_bytes(request_.type);
+    sources[at] = destinations[at];
   }
   reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
 }
@@ -362,7 +354,8 @@ bool Operation::take() {
   const std::uint64_t before = consumed_;
   if (path_ == Path::staged) {
     while (consumed_ < reduced_ && all_reduced(first_ticket_ + consumed_ + 1)) {
-      fetch_slices(consumed_);
+      copy_slices_of_peers(request_.output.base + consumed_ * chunk_bytes_,
+                           staging(peers_->rank(), consumed_), consumed_);
       ++consumed_;
     }
   } else if (path_ != Path::in_place || all_reduced(end_ticket())) {
@@ -372,11 +365,9 @@ bool Operation::take() {
   return consumed_ != before;
 }
 
-void Operation::fetch_slices(std::uint64_t chunk) {
+void Operation::copy_slices_of_peers(std::byte* to, const std::byte* from, std::uint64_t chunk) const {
   const std::size_t width = element_bytes(request_.type);
   const Slice own = slice(peers_->rank(), chunk_size(chunk) / width);
-  const std::byte* from = staging(peers_->rank(), chunk);
-  std::byte* to = request_.output.base + chunk * chunk_bytes_;
   std::memcpy(to, from, own.begin * width);
   std::memcpy(to + own.end * width, from + own.end * width, chunk_size(chunk) - own.end * width);
 }

@@ -109,9 +109,13 @@ class Operation {
   bool available(std::uint64_t chunk) const;
   bool all_reduced(std::uint64_t ticket) const;
   void work_on(std::uint64_t chunk);
-  void fetch_slices(std::uint64_t chunk);
+  // Copies the chunk, between this rank's buffer and its staging, but for the slice that this rank reduces.
+  void copy_slices_of_peers(std::byte* to, const std::byte* from, std::uint64_t chunk) const;
   void reduce_in_place();
   void reduce_slice_of(std::uint64_t chunk);
+  // Reduces this rank's slice of `elements` in the buffers of all ranks.
+  template <class BufferOf>
+  void reduce_own_slice(std::size_t elements, const BufferOf& buffer_of);
   void reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* destination);
   std::vector<double> weights() const;
   // Takes lines of a peer's staging that this rank has read, and no other rank reads, out of the peer's

@@ -1,5 +1,6 @@
 #include "rondo/collective/shared_memory/slot_all_reduce.h"
 
+#include <cstddef>
 #include <cstring>
 
 #include "rondo/channel/waiting.h"
@@ -38,11 +39,12 @@ bool SlotAllReduce::all_agree() const {
 }
 
 bool SlotAllReduce::finish(std::uint64_t ticket, int spins) const {
-  // A peer that published before the first look may sleep by now, so it is notified, with a fence; one that
-  // publishes later sees this rank's slot at its own first look.
+  // A peer that published before the first look may be about to sleep, so it is notified, with a fence. One
+  // that publishes later looks at this rank's slot for milliseconds (kYieldTime) before it sleeps, and sleeps
+  // for at most kSleepTime: it needs no notification.
   int missing = next_missing(0);
-  const bool first = missing < peers_.size();
-  if (first) {
+  const bool waits = missing < peers_.size();
+  if (waits) {
     bool any_arrived = false;
     for (int r = 0; r < peers_.size(); ++r) {
       any_arrived |=
@@ -71,7 +73,7 @@ bool SlotAllReduce::finish(std::uint64_t ticket, int spins) const {
       {request_.type, request_.reduction, sources.span(), {&request_.output.base, 1}, request_.elements, {}});
   peers_.own().reduced.store(ticket, std::memory_order_release);
   peers_.own().consumed.store(ticket, std::memory_order_release);
-  if (!first) peers_.notify_peers();
+  if (!waits) peers_.notify_peers();
   return true;
 }
 
