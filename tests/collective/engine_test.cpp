@@ -16,8 +16,8 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/channel/store.h"
+#include "tests/collective/engine_threads.h"
 #include "tests/rank_processes.h"
-#include "tests/rank_threads.h"
 
 namespace rondo::shared_memory::engine_test {
 namespace {
@@ -34,12 +34,8 @@ GroupOptions options_for(int rank, int size) {
 
 // Runs `body` on `size` ranks that are threads; rethrows the first exception.
 void run_ranks(int size, const std::function<void(Engine&, SharedArena&)>& body) {
-  MemoryStore store;
   const auto arena = std::make_shared<SharedArena>(GiB(1));
-  rondo::tests::run_rank_threads(size, [&](int rank) {
-    Engine engine(store, options_for(rank, size), arena);
-    body(engine, *arena);
-  });
+  run_engine_threads(size, arena, [&](Engine& engine) { body(engine, *arena); });
 }
 
 // A float buffer, ordinary or registered.

@@ -8,14 +8,14 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "rondo/base/error.h"
-#include "rondo/channel/store.h"
 #include "rondo/collective/shared_memory/engine.h"
-#include "tests/rank_threads.h"
+#include "tests/collective/engine_threads.h"
 
 // Blocking small all_reduces, which do not become an Operation unless they have to wait.
 namespace rondo::shared_memory::slot_all_reduce_test {
@@ -24,15 +24,7 @@ namespace {
 constexpr auto kTimeout = std::chrono::seconds(60);
 
 void run_ranks(int size, const std::function<void(Engine&)>& body) {
-  MemoryStore store;
-  rondo::tests::run_rank_threads(size, [&](int rank) {
-    GroupOptions options;
-    options.rank = rank;
-    options.size = size;
-    options.timeout = kTimeout;
-    Engine engine(store, options, nullptr);
-    body(engine);
-  });
+  run_engine_threads(size, nullptr, body);
 }
 
 CollectiveRequest all_reduce_of(std::vector<float>& data) {
@@ -124,8 +116,10 @@ TEST(SlotAllReduce, NamesRanksThatDiffer) {
 }
 
 TEST(SlotAllReduce, FailsAfterAPeersFailure) {
-  run_ranks(2, [](Engine& engine) {
+  std::latch summed(2);
+  run_ranks(2, [&](Engine& engine) {
     sum(engine, 1, 0);
+    summed.arrive_and_wait();
     std::vector<float> data(1);
     if (engine.rank() == 0) {
       engine.abort("the test gives up");

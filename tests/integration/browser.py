@@ -97,12 +97,18 @@ class Browser:
             self.events.append(self._read(limit))
 
     def open(self, path, width=1280, height=900, dark=False):
-        """Opens a file and returns when it has loaded."""
+        """Opens a file and returns when it has loaded and been laid out."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri())
         self.wait_for("Page.loadEventFired")
+        # Charts take their sizes, and move what is below them, in the frames after the event.
+        self.wait_for_frame()
+
+    def wait_for_frame(self):
+        """Returns when what scripts did so far has been drawn."""
+        self.run("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
 
     def run(self, script):
         """Returns the value of an expression in the page; waits for it if it is a promise."""

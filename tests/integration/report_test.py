@@ -148,11 +148,10 @@ def test_cursor_zoom_and_downloads(report, browser, tmp_path):  # noqa: F811
     browser.move_mouse((left + right) / 2, y)
     assert browser.run("[Math.round(view.cursor.x), view.cursor.chart.canvas.getAttribute('aria-label')]")[0] == 30
     ink = "(({ canvas }) => canvas.toDataURL())(linkedCharts()[1].chart)"
-    frame = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
-    browser.run(frame)
+    browser.wait_for_frame()
     with_cursor = browser.run(ink)
     browser.move_mouse(2, y)
-    browser.run(frame)
+    browser.wait_for_frame()
     assert browser.run(ink) != with_cursor, "no cursor in another chart"
 
     browser.drag_mouse(left + (right - left) / 4, left + (right - left) / 2, y)
