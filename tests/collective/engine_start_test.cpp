@@ -16,6 +16,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/collective/shared_memory/engine.h"
+#include "tests/sleeping.h"
 
 namespace rondo::shared_memory::engine_start_test {
 namespace {
@@ -140,7 +141,11 @@ TEST_F(EngineStart, DoesNotWaitForRankBeyondTheTimeout) {
 TEST_F(EngineStart, NamesRankStoppedInTheRendezvous) {
   start(kVictim);
   kill(pids_[kVictim], SIGSTOP);
-  for (const int rank : {0, 1, 3}) start(rank, std::chrono::milliseconds(300));
+  for (const int rank : {1, 3}) {
+    start(rank);
+    while (!tests::is_sleeping(pids_[rank])) sched_yield();
+  }
+  start(0, std::chrono::milliseconds(500));
   for (const int rank : {0, 1, 3}) {
     end(rank);
     EXPECT_NE(outcome(rank).find("missing: rank 2"), std::string::npos) << outcome(rank);

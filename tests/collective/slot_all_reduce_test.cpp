@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <latch>
 #include <string>
@@ -16,6 +15,7 @@
 #include "rondo/base/error.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "tests/collective/engine_threads.h"
+#include "tests/sleeping.h"
 
 // Blocking small all_reduces, which do not become an Operation unless they have to wait.
 namespace rondo::shared_memory::slot_all_reduce_test {
@@ -71,15 +71,6 @@ TEST(SlotAllReduce, AlternatesWithLargerOperations) {
   }
 }
 
-// Returns whether a thread of this process sleeps in the kernel.
-bool sleeps(pid_t thread) {
-  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string stat;
-  std::getline(file, stat);
-  // The state follows the name, which is in parentheses and may contain any character.
-  return stat.find(") S ", stat.rfind(')')) != std::string::npos;
-}
-
 // The others give up spinning, and sleep, before the late rank comes.
 TEST(SlotAllReduce, WaitsForALateRank) {
   constexpr int kRanks = 3;
@@ -90,7 +81,7 @@ TEST(SlotAllReduce, WaitsForALateRank) {
       auto& here = arrived[static_cast<std::size_t>(round)];
       for (int rank = 0; round % kRanks == engine.rank() && rank < kRanks; ++rank) {
         const std::atomic<pid_t>& thread = here[static_cast<std::size_t>(rank)];
-        while (rank != engine.rank() && (thread.load() == 0 || !sleeps(thread.load())))
+        while (rank != engine.rank() && (thread.load() == 0 || !tests::is_sleeping(thread.load())))
           std::this_thread::yield();
       }
       here[static_cast<std::size_t>(engine.rank())].store(gettid());
