@@ -26,7 +26,7 @@
 #   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow, TensorBoard and OpenTelemetry's messages, installed for it, read what rondo writes
 #   browser    report, plan and algorithm pages in a browser at 420 and 1280 pixels, light and dark; axe-core finds nothing
-#   frameworks Accelerate, the HF Trainer, Lightning and DeepSpeed, installed for it, train over the plug-in
+#   frameworks Accelerate, the HF Trainer, Lightning, DeepSpeed and torchtitan, installed for it, train over the plug-in
 #   coverage   the share of lines that tests run
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -137,7 +137,7 @@ frameworks() {
   "$python" -c 'import site; print(site.getsitepackages()[0])' >"$logs/frameworks-base"
   cp "$logs/frameworks-base" "$(echo "$logs"/frameworks/lib/python3.*/site-packages)/base.pth"
   "$python" -c 'import torch; print("torch==" + torch.__version__)' >"$logs/frameworks-constraints"
-  "$logs/frameworks/bin/pip" install --quiet --constraint "$logs/frameworks-constraints" accelerate lightning deepspeed transformers pytest
+  "$logs/frameworks/bin/pip" install --quiet --constraint "$logs/frameworks-constraints" accelerate lightning deepspeed transformers torchtitan triton pytest
   "$logs/frameworks/bin/python" -m pytest tests/frameworks
 }
 bench() {

@@ -85,7 +85,7 @@ TEST(OptLevel, IsReadFromText) {
 
 TEST(MixedPrecisionPolicy, ComesBackFromTextAndJson) {
   EXPECT_EQ(parse_mixed_precision_policy(""), MixedPrecisionPolicy{});
-  EXPECT_EQ(to_text({}), "");
+  EXPECT_EQ(to_text(MixedPrecisionPolicy{}), "");
   const MixedPrecisionPolicy narrow = parse_mixed_precision_policy("bfloat16");
   EXPECT_EQ(narrow.param_dtype, at::kBFloat16);
   EXPECT_FALSE(narrow.reduce_dtype || narrow.output_dtype || !narrow.cast_forward_inputs);
