@@ -79,7 +79,7 @@ equality: build ## training under every strategy and schedule, on 1 to 4 ranks, 
 survive: build ## checkpoints, whole and in parts: kill -9 at 500 moments of saves each, 10,000 damaged ones each loaded
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/format_test --gtest_filter='CheckpointDirectory.SurvivesKillAtAnyMoment'
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/train_test --gtest_filter='CheckpointParts.SurviveKillAtAnyMoment'
-	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/checkpoint_test --gtest_filter='*Damage.*'
+	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/quick_test --gtest_filter='*Damage.*'
 
 chaos-short: build ## 200 random faults in trainings of every strategy, on 1 to 3 emulated hosts; prints its seed (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/chaos/run.py --count 200
