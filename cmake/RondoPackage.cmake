@@ -27,8 +27,9 @@ function(rondo_package_library name)
       set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "$<TARGET_FILE:rondo_${layer}>")
     endif()
   endforeach()
-  list(JOIN archives "," archives)
-  target_link_libraries(${target} PRIVATE -Wl,--whole-archive,${archives},--no-whole-archive ${arg_LINK} Threads::Threads ${CMAKE_DL_LIBS})
+  # Each archive by itself: CMake quotes a path that has a space, and no part of an option.
+  target_link_libraries(${target} PRIVATE -Wl,--whole-archive ${archives} -Wl,--no-whole-archive ${arg_LINK} Threads::Threads
+                                          ${CMAKE_DL_LIBS})
   target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,--build-id=none)
   add_dependencies(rondo_package ${target})
 endfunction()

@@ -16,8 +16,8 @@ if [ -n "${TORCH:-}" ]; then
   rm -rf "$package"
   "$root/.venv/bin/python" -m pip install --quiet --no-index --no-deps --target "$package" "${wheels[0]}"
 fi
-if ! PYTHONPATH=$needed "$environment/bin/python" -c 'import expecttest, hypothesis, psutil' 2>/dev/null; then
+if ! PYTHONPATH=$needed "$environment/bin/python" -c 'import expecttest, hypothesis, psutil, setuptools' 2>/dev/null; then
   say "installing what PyTorch's tests import in $needed"
-  "$root/.venv/bin/python" -m pip install --quiet --target "$needed" expecttest hypothesis psutil
+  "$root/.venv/bin/python" -m pip install --quiet --target "$needed" expecttest hypothesis psutil setuptools
 fi
 PYTHONPATH=$needed exec "$environment/bin/python" "$root/python/peers/run.py" "$1" --package "$package" "${@:2}"
