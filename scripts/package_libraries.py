@@ -30,14 +30,14 @@ def resolved_libraries(file, torch_libraries):
     missing = re.findall(r"(\S+) => not found", out)
     if missing:
         sys.exit(f"error: {file} needs {', '.join(missing)}, which the loader cannot find")
-    return dict(re.findall(r"(\S+) => (/\S+)", out))
+    return dict(re.findall(r"(\S+) => (/.+) \(0x[0-9a-f]+\)$", out, re.MULTILINE))
 
 
 def path_of_library(name):
     """Returns the path where the loader has found a library that it loaded by its name."""
     ctypes.CDLL(name)
     for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
-        path = line.split()[-1]
+        path = line.split(maxsplit=5)[-1]
         if pathlib.Path(path).name.startswith(name):
             return path
     sys.exit(f"error: {name} was loaded, but this process has no mapping of it")
