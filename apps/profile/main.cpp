@@ -102,8 +102,7 @@ void profile(const Flags& flags, const rondo::Context& context) {
     options.model.loss = rondo::make_loss(flags.loss);
     options.link.largest = rondo::parse_bytes(flags.largest, "--largest");
   });
-  const std::string made_for =
-      rondo::describe_job(model, flags.batch_size, flags.optimizer, flags.loss, context);
+  const std::string made_for = rondo::describe_job(model, batch, flags.optimizer, flags.loss, context);
   options.model.optimizer = {.name = flags.optimizer, .learning_rate = 1e-4};
   options.model.passes = flags.passes;
   options.make_model = make_model;

@@ -162,8 +162,7 @@ PlanForOptions plan_for_options(const TrainFlags& flags, const OptimizerOptions&
 cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,
                              const JobToPlan& job) {
   Model model = job.make_model();
-  const std::string made_for =
-      describe_job(model, job.batch.samples, job.optimizer.name, job.loss_name, context);
+  const std::string made_for = describe_job(model, job.batch, job.optimizer.name, job.loss_name, context);
   std::string known;
   run_agreed(context, [&] {
     if (context.rank() == 0) known = known_profile(flags, run, made_for);

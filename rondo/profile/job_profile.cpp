@@ -280,10 +280,13 @@ cost::Profile profile_job(const Context& context, Model model, const Batch& batc
   return profile;
 }
 
-std::string describe_job(const Model& model, std::int64_t batch_size, const std::string& optimizer,
+std::string describe_job(const Model& model, const Batch& batch, const std::string& optimizer,
                          const std::string& loss, const Context& context) {
-  return str(model.name, " ", model.config.dump(), ", batch ", batch_size, " a rank, ", optimizer, ", ",
-             context.world_size(), " ranks, engine ", context.backend_name(), ", ",
+  const at::Tensor input = batch.inputs.empty() ? at::Tensor() : batch.inputs.front();
+  const bool has_tokens = input.defined() && input.scalar_type() == at::kLong && input.dim() >= 2;
+  const std::string length = has_tokens ? str(" of ", input.size(-1), " tokens") : "";
+  return str(model.name, " ", model.config.dump(), ", batch ", batch.samples, " a rank", length, ", ",
+             optimizer, ", ", context.world_size(), " ranks, engine ", context.backend_name(), ", ",
              matmul_choice().fast ? "fast" : "default", " matrix products, loss ", loss);
 }
 

@@ -28,8 +28,10 @@ struct JobProfileOptions {
 cost::Profile profile_job(const Context& context, Model model, const Batch& batch,
                           const JobProfileOptions& options, std::string made_for);
 
-// Returns a text of everything that a profile's values depend on. `optimizer` and `loss` are names.
-std::string describe_job(const Model& model, std::int64_t batch_size, const std::string& optimizer,
+// Returns a text of everything that a profile's values depend on. `batch` is one rank's; of its tensors only
+// the length of token sequences counts, since the model's configuration has other sizes. `optimizer` and
+// `loss` are names.
+std::string describe_job(const Model& model, const Batch& batch, const std::string& optimizer,
                          const std::string& loss, const Context& context);
 
 }  // namespace rondo

@@ -145,8 +145,7 @@ void PlanOnMesh::checkpoint_units(const torch::nn::Module& module) const {
 std::string plan_for(const Context& context, Model model, const Batch& batch, Bytes limit,
                      const PlanForOptions& options) {
   const JobProfileOptions measure = planning_profile_options(*model.module, options);
-  const std::string made_for =
-      describe_job(model, batch.samples, options.optimizer.name, "of the program", context);
+  const std::string made_for = describe_job(model, batch, options.optimizer.name, "of the program", context);
   const cost::Profile profile = profile_job(context, std::move(model), batch, measure, made_for);
   std::string text;
   run_agreed(context, [&] {

@@ -31,7 +31,7 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
     # If ranks of one host work in place, there is no communication overhead besides the units.
     assert "overhead_s" not in profile
     assert link["ranks"] == 2 and 0 <= link["contention"] < 1 and link["parameters_in_place"]
-    assert profile["made_for"].startswith("gpt-tiny {") and "batch 4 a rank, adamw, 2 ranks" in profile["made_for"]
+    assert profile["made_for"].startswith("gpt-tiny {") and "batch 4 a rank of 32 tokens, adamw, 2 ranks" in profile["made_for"]
     for collective in ("all_reduce", "reduce_scatter", "all_gather"):
         points = link["collectives"][collective]
         assert [size for size, _ in points] == [4096 * 4**i for i in range(5)]
