@@ -1,6 +1,7 @@
 #include "rondo/launch/supervisor.h"
 
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 
 #include "rondo/base/error.h"
 #include "rondo/base/process.h"
@@ -79,13 +81,23 @@ char process_state(pid_t pid) {
   return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
 }
 
+bool is_same_file(int one, int other) {
+  struct stat first {};
+  struct stat second {};
+  return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
 class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options)
       : options_(options),
         signals_(signals_to_watch(options)),
         out_(loop_, STDOUT_FILENO),
-        err_(loop_, STDERR_FILENO) {}
+        separate_err_(is_same_file(STDOUT_FILENO, STDERR_FILENO)
+                          ? nullptr
+                          : std::make_unique<Console>(loop_, STDERR_FILENO)),
+        err_(separate_err_ ? *separate_err_ : out_) {}
 
   AttemptEnd run(const std::vector<WorkerSpec>& specs) {
     loop_.watch_input(signals_.descriptor(), [this] { on_signal(); });
@@ -369,7 +381,9 @@ class Supervisor {
   EventLoop loop_;
   SignalEvents signals_;
   Console out_;
-  Console err_;
+  // Null if both streams are one terminal, pipe or file: two consoles would write into each other's lines.
+  std::unique_ptr<Console> separate_err_;
+  Console& err_;
   Pipe exec_errors_;
   std::vector<ExecError> other_exec_errors_;
   AttemptEnd end_;

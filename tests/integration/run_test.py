@@ -237,6 +237,20 @@ print("error", file=sys.stderr)
     assert piped.stdout == "[rank 0] False\n"
 
 
+@pytest.mark.parametrize("goes_to", ["terminal", "pipe"])
+def test_streams_to_one_place_do_not_mix_within_a_line(on_terminal, rondo, goes_to):
+    """A line that is longer than what a terminal or a pipe takes at once waits for its reader."""
+    program = "import sys; print('.' * 500000); print('error', file=sys.stderr)"
+    words = ["-n", 2, sys.executable, "-c", program]
+    if goes_to == "terminal":
+        output = on_terminal(*words, NO_COLOR="1").replace("\r\n", "\n")
+    else:
+        output = subprocess.run([str(word) for word in (rondo.program, "run", *words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, check=True, timeout=120).stdout
+    lines = [f"[rank {rank}] {text}" for rank in (0, 1) for text in ("." * 500000, "error")]
+    assert sorted(output.splitlines()) == sorted(lines)
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams(rondo, tmp_path, closed):
     command = f"'{rondo.program}' run -n 2 sh -c 'echo out; echo err >&2; : > ran$RANK' {closed}"
