@@ -238,7 +238,7 @@ print("error", file=sys.stderr)
 
 
 @pytest.mark.parametrize("goes_to", ["terminal", "pipe"])
-def test_streams_to_one_place_do_not_mix_within_a_line(on_terminal, rondo, goes_to):
+def test_streams_to_one_place_keep_lines_whole(on_terminal, rondo, goes_to):
     """A line that is longer than what a terminal or a pipe takes at once waits for its reader."""
     program = "import sys; print('.' * 500000); print('error', file=sys.stderr)"
     words = ["-n", 2, sys.executable, "-c", program]
