@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Cross-compiles rondo for aarch64:  scripts/cross.sh [tests] [syntax]     (default: both)
+# Cross-compiles rondo for aarch64:  scripts/cross.sh [tests] [layers] [syntax]     (default: all)
 #
 # tests    builds the layers without libtorch and runs their tests under qemu-user. Names the tests that are left out, because
 #          the emulator lacks something, with the reason (scripts/emulated_tests.txt).
+# layers   builds the layers on libtorch.
 # syntax   checks all layers and programs, with libtorch's headers for aarch64, without compiling them.
 #
 # The libraries are those of Debian, extracted into build/aarch64/sysroot, and the wheels of PyPI.
@@ -70,11 +71,14 @@ tests() {
   return "$status"
 }
 
+# The highest layer is built after all others.
+layers() { "$root/scripts/build.py" "$build" rondo_profile; }
+
 syntax() { BUILD=$build COMPILER=aarch64-linux-gnu-g++ "$root/scripts/syntax.sh"; }
 
-[ "$#" -gt 0 ] || set -- tests syntax
+[ "$#" -gt 0 ] || set -- tests layers syntax
 for step in "$@"; do
-  [[ $step =~ ^(tests|syntax)$ ]] || fail "unknown argument '$step'" "Allowed: tests, syntax"
+  [[ $step =~ ^(tests|layers|syntax)$ ]] || fail "unknown argument '$step'" "Allowed: tests, layers, syntax"
 done
 configure
 for step in "$@"; do "$step"; done
