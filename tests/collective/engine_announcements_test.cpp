@@ -6,9 +6,8 @@
 #include <future>
 #include <vector>
 
-#include "rondo/channel/store.h"
 #include "rondo/collective/shared_memory/engine.h"
-#include "tests/rank_threads.h"
+#include "tests/collective/engine_threads.h"
 
 namespace rondo::shared_memory::engine_announcements_test {
 namespace {
@@ -41,15 +40,10 @@ void start(Engine& engine, const std::shared_ptr<Owner>& owner) {
 }
 
 TEST(Announcements, MayWaitInsideACallThatWaits) {
-  MemoryStore store;
   std::promise<void> waits;
   std::promise<void> next_started;
-  tests::run_rank_threads(2, [&](int rank) {
-    GroupOptions options;
-    options.rank = rank;
-    options.size = 2;
-    options.timeout = std::chrono::seconds(60);
-    Engine engine(store, options, nullptr);
+  run_engine_threads(2, nullptr, [&](Engine& engine) {
+    const int rank = engine.rank();
     const auto first = std::make_shared<Owner>(1000);
     const auto next = std::make_shared<Owner>(100'000);
     std::byte byte{};

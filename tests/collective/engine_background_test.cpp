@@ -25,6 +25,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/store.h"
 #include "rondo/collective/shared_memory/engine.h"
+#include "tests/collective/engine_threads.h"
 #include "tests/rank_processes.h"
 #include "tests/rank_threads.h"
 
@@ -32,14 +33,6 @@ namespace rondo::shared_memory::engine_background_test {
 namespace {
 
 const Wait kNoLimit{};
-
-GroupOptions member(int rank, int size, Duration timeout = std::chrono::seconds(60)) {
-  GroupOptions options;
-  options.rank = rank;
-  options.size = size;
-  options.timeout = timeout;
-  return options;
-}
 
 // Buffers of one operation that live as long as the engine holds them, and its outcome.
 class Held : public OperationOwner {
@@ -136,7 +129,7 @@ class Background : public ::testing::TestWithParam<std::tuple<OperationKind, std
 TEST_P(Background, EndsWithoutFurtherCallsOfItsRank) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+    Engine engine(store, rank_options(rank, 2), nullptr);
     for (int round = 0; round < 3; ++round) {
       const auto held = start(engine, kind(), bytes());
       ASSERT_TRUE(held->wait()) << "rank " << rank;
@@ -150,7 +143,7 @@ TEST_P(Background, EndsWithoutFurtherCallsOfItsRank) {
 TEST(BackgroundEnds, AfterARankThatCalledOften) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+    Engine engine(store, rank_options(rank, 2), nullptr);
     const auto first = start(engine, OperationKind::all_reduce, 100'000);
     // 3000 calls take longer than the first checks.
     for (int i = 0; i < 3000; ++i) engine.wait(engine.start({}), kNoLimit);
@@ -163,7 +156,7 @@ TEST(BackgroundEnds, AfterARankThatCalledOften) {
 TEST_P(Background, KeepsItsMemoryWhenEverybodyElseDropsIt) {
   MemoryStore store;
   tests::run_rank_threads(3, [&](int rank) {
-    Engine engine(store, member(rank, 3), nullptr);
+    Engine engine(store, rank_options(rank, 3), nullptr);
     std::vector<std::weak_ptr<Held>> dropped;
     for (int i = 0; i < 20; ++i) dropped.push_back(start(engine, kind(), bytes()));
     engine.wait(engine.start({}), kNoLimit);
@@ -181,7 +174,7 @@ TEST_P(Background, EndsWhenTheEngineIsDropped) {
   tests::run_rank_threads(3, [&](int rank) {
     std::shared_ptr<Held> held;
     {
-      Engine engine(store, member(rank, 3), nullptr);
+      Engine engine(store, rank_options(rank, 3), nullptr);
       held = start(engine, kind(), bytes());
     }
     ASSERT_TRUE(held->wait(Duration::zero())) << "ended by the destructor at the latest";
@@ -191,9 +184,8 @@ TEST_P(Background, EndsWhenTheEngineIsDropped) {
 }
 
 TEST_P(Background, EndsWhenAPeerNeverComes) {
-  MemoryStore store;
-  tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+  run_engine_threads(2, nullptr, [&](Engine& engine) {
+    const int rank = engine.rank();
     if (rank == 1) return;
     const auto held = start(engine, kind(), bytes());
     ASSERT_TRUE(held->wait());
@@ -217,11 +209,9 @@ INSTANTIATE_TEST_SUITE_P(KindsAndSizes, Background,
                          name_of);
 
 TEST(BackgroundEnds, AtItsDeadlineNamingWhoIsMissing) {
-  MemoryStore store;
   std::atomic<bool> through = false;
-  tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
-    engine.wait(engine.start({}), kNoLimit);  // both ranks have started
+  run_engine_threads(2, nullptr, [&](Engine& engine) {
+    const int rank = engine.rank();
     if (rank == 1) {
       while (!through) std::this_thread::yield();
       return;
@@ -239,11 +229,9 @@ TEST(BackgroundEnds, AtItsDeadlineNamingWhoIsMissing) {
 }
 
 TEST(BackgroundEnds, WhenAbortedHereAndThere) {
-  MemoryStore store;
   std::latch receiving(1);  // a rank that joins after the abort cannot start anything
-  tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
-    engine.wait(engine.start({}), kNoLimit);  // both ranks have started
+  run_engine_threads(2, nullptr, [&](Engine& engine) {
+    const int rank = engine.rank();
     std::vector<std::shared_ptr<Held>> held;
     if (rank == 0) {
       for (const OperationKind kind : {OperationKind::all_reduce, OperationKind::barrier})
@@ -269,7 +257,7 @@ TEST(BackgroundEnds, WhenAbortedHereAndThere) {
 TEST(BackgroundEnds, MayStartTheNext) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+    Engine engine(store, rank_options(rank, 2), nullptr);
     std::mutex mutex;
     std::condition_variable changed;
     std::shared_ptr<Held> last;
@@ -299,7 +287,7 @@ TEST(BackgroundEnds, WaitForOperationsInFlightAndTheNext) {
   MemoryStore store;
   std::promise<void> started;
   tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+    Engine engine(store, rank_options(rank, 2), nullptr);
     const auto first = std::make_shared<Held>(1000, 0);
     std::shared_ptr<Held> second;
     bool in_time = false;
@@ -330,7 +318,7 @@ TEST(BackgroundEnds, MayWaitForTheEndOfTheEngine) {
   MemoryStore store;
   std::promise<void> started;
   tests::run_rank_threads(2, [&](int rank) {
-    auto engine = std::make_unique<Engine>(store, member(rank, 2), nullptr);
+    auto engine = std::make_unique<Engine>(store, rank_options(rank, 2), nullptr);
     const auto held = std::make_shared<Held>(1000, 0);
     std::promise<void> announced;
     std::promise<void> dropped;
@@ -360,7 +348,7 @@ TEST(BackgroundEnds, MayWaitForTheEndOfTheEngine) {
 TEST(BackgroundMessages, GoOnWhileTheSenderIsElsewhere) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+    Engine engine(store, rank_options(rank, 2), nullptr);
     constexpr std::size_t bytes = std::size_t{4} << 20;
     auto held = std::make_shared<Held>(bytes, 0);
     std::memset(held->input(), rank == 0 ? 7 : 0, bytes);
@@ -380,7 +368,7 @@ TEST(BackgroundMessages, GoOnWhileTheSenderIsElsewhere) {
 TEST(BackgroundMessages, FromAnyRankMayBePostedFirst) {
   MemoryStore store;
   tests::run_rank_threads(3, [&](int rank) {
-    Engine engine(store, member(rank, 3), nullptr);
+    Engine engine(store, rank_options(rank, 3), nullptr);
     std::vector<std::shared_ptr<Held>> held;
     std::vector<std::shared_ptr<Message>> received;
     for (int i = 0; i < 2; ++i) {
@@ -415,7 +403,7 @@ TEST(BackgroundMessages, FromAnyRankMayBePostedFirst) {
 TEST(BackgroundMessages, FromAnyAndFromOneKeepTheirOrder) {
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+    Engine engine(store, rank_options(rank, 2), nullptr);
     std::array<int, 6> numbers{};
     std::vector<std::shared_ptr<Message>> messages;
     if (rank == 0) {
@@ -439,9 +427,8 @@ TEST(BackgroundMessages, FromAnyAndFromOneKeepTheirOrder) {
 
 // A rank that left in order fails messages with it, not the group.
 TEST(BackgroundMessages, WithARankThatHasLeftEndAlone) {
-  MemoryStore store;
-  tests::run_rank_threads(3, [&](int rank) {
-    Engine engine(store, member(rank, 3), nullptr);
+  run_engine_threads(3, nullptr, [&](Engine& engine) {
+    const int rank = engine.rank();
     if (rank == 2) return;
     auto held = std::make_shared<Held>(8, 0);
     if (rank == 0) {
@@ -462,7 +449,7 @@ TEST(BackgroundMemory, OfAFailedRankIsNotTouched) {
     const auto arena = std::make_shared<SharedArena>(MiB(64));
     std::atomic<bool> given_up = false;
     tests::run_rank_threads(2, [&](int rank) {
-      Engine engine(store, member(rank, 2), arena);
+      Engine engine(store, rank_options(rank, 2), arena);
       constexpr std::size_t bytes = std::size_t{1} << 20;
       auto* buffer = static_cast<std::byte*>(arena->allocate(bytes));
       std::memset(buffer, 1, bytes);
@@ -519,7 +506,7 @@ TEST(BackgroundThread, TakesNoTimeWhileNothingIsUnderWay) {
   if (!std::ifstream("/proc/self/syscall")) GTEST_SKIP() << "this kernel has no /proc/self/syscall";
   MemoryStore store;
   tests::run_rank_threads(2, [&](int rank) {
-    Engine engine(store, member(rank, 2), nullptr);
+    Engine engine(store, rank_options(rank, 2), nullptr);
     for (int i = 0; i < 10; ++i) ASSERT_TRUE(start(engine, OperationKind::all_reduce, 100000)->wait());
     engine.wait(engine.start({}), kNoLimit);
     if (rank == 1) {
@@ -543,57 +530,59 @@ TEST(BackgroundThread, TakesNoTimeWhileNothingIsUnderWay) {
 }
 
 TEST(BackgroundProcesses, LeaveWhileOperationsAreUnderWay) {
-  EXPECT_EQ(
-      tests::run_rank_processes(
-          2,
-          [](Store& store, int rank) {
-            // Never destroyed, as in a program at exit(); not a leak to report.
-            std::atexit([] {
-              stop_helper_threads();
-              _exit(::testing::Test::HasFailure() ? 1 : 0);
-            });
-            auto* const engine = new Engine(store, member(rank, 2), std::make_shared<SharedArena>(MiB(64)));
-            for (const OperationKind kind : kinds()) start(*engine, kind, 2'000'000);
-            auto held = std::make_shared<Held>(4'000'000, 0);
-            const Message message{.peer = 1 - rank, .data = held->input(), .bytes = 4'000'000, .owner = held};
-            rank == 0 ? engine->start_send(message) : engine->start_receive(message);
-            // A rank could not start the rest after its peer has ended.
-            store.set(str("started ", rank), "");
-            store.get(str("started ", 1 - rank), kNoLimit);
-            std::exit(0);
-          }),
-      0);
+  EXPECT_EQ(tests::run_rank_processes(
+                2,
+                [](Store& store, int rank) {
+                  // Never destroyed, as in a program at exit(); not a leak to report.
+                  std::atexit([] {
+                    stop_helper_threads();
+                    _exit(::testing::Test::HasFailure() ? 1 : 0);
+                  });
+                  auto* const engine =
+                      new Engine(store, rank_options(rank, 2), std::make_shared<SharedArena>(MiB(64)));
+                  for (const OperationKind kind : kinds()) start(*engine, kind, 2'000'000);
+                  auto held = std::make_shared<Held>(4'000'000, 0);
+                  const Message message{
+                      .peer = 1 - rank, .data = held->input(), .bytes = 4'000'000, .owner = held};
+                  rank == 0 ? engine->start_send(message) : engine->start_receive(message);
+                  // A rank could not start the rest after its peer has ended.
+                  store.set(str("started ", rank), "");
+                  store.get(str("started ", 1 - rank), kNoLimit);
+                  std::exit(0);
+                }),
+            0);
 }
 
 // A child inherits the engine, but neither its thread nor its place in the group.
 TEST(BackgroundProcesses, ForkedChildrenCanOnlyDropTheirParentsEngine) {
-  EXPECT_EQ(
-      tests::run_rank_processes(2,
-                                [](Store& store, int rank) {
-                                  auto engine = std::make_unique<Engine>(store, member(rank, 2), nullptr);
-                                  const auto held = start(*engine, OperationKind::all_reduce, 2'000'000);
-                                  const pid_t child = fork();
-                                  if (child == 0) {
-                                    alarm(240);
-                                    engine->abort("a child has no say");
-                                    engine->close("a child has no say");
-                                    bool refused = false;
-                                    try {
-                                      engine->start({});
-                                    } catch (const UsageError&) {
-                                      refused = true;
-                                    }
-                                    engine.reset();
-                                    _exit(refused ? 0 : 1);
-                                  }
-                                  int status = 0;
-                                  waitpid(child, &status, 0);
-                                  EXPECT_EQ(status, 0);
-                                  EXPECT_TRUE(held->wait());
-                                  EXPECT_EQ(held->error(), nullptr);
-                                  engine->wait(engine->start({}), kNoLimit);
-                                }),
-      0);
+  EXPECT_EQ(tests::run_rank_processes(2,
+                                      [](Store& store, int rank) {
+                                        auto engine =
+                                            std::make_unique<Engine>(store, rank_options(rank, 2), nullptr);
+                                        const auto held =
+                                            start(*engine, OperationKind::all_reduce, 2'000'000);
+                                        const pid_t child = fork();
+                                        if (child == 0) {
+                                          alarm(240);
+                                          engine->abort("a child has no say");
+                                          engine->close("a child has no say");
+                                          bool refused = false;
+                                          try {
+                                            engine->start({});
+                                          } catch (const UsageError&) {
+                                            refused = true;
+                                          }
+                                          engine.reset();
+                                          _exit(refused ? 0 : 1);
+                                        }
+                                        int status = 0;
+                                        waitpid(child, &status, 0);
+                                        EXPECT_EQ(status, 0);
+                                        EXPECT_TRUE(held->wait());
+                                        EXPECT_EQ(held->error(), nullptr);
+                                        engine->wait(engine->start({}), kNoLimit);
+                                      }),
+            0);
 }
 
 }  // namespace

@@ -24,14 +24,6 @@ namespace {
 
 const Wait kForever{};
 
-GroupOptions options_for(int rank, int size) {
-  GroupOptions options;
-  options.rank = rank;
-  options.size = size;
-  options.timeout = std::chrono::seconds(60);
-  return options;
-}
-
 // Runs `body` on `size` ranks that are threads; rethrows the first exception.
 void run_ranks(int size, const std::function<void(Engine&, SharedArena&)>& body) {
   const auto arena = std::make_shared<SharedArena>(GiB(1));
@@ -461,7 +453,7 @@ TEST(EngineProcesses, ReduceRegisteredBuffersInPlace) {
   EXPECT_EQ(rondo::tests::run_rank_processes(3,
                                              [](Store& store, int rank) {
                                                const auto arena = std::make_shared<SharedArena>(GiB(1));
-                                               Engine engine(store, options_for(rank, 3), arena);
+                                               Engine engine(store, rank_options(rank, 3), arena);
                                                Buffer buffer(*arena, true, 100000);
                                                for (int round = 0; round < 20; ++round) {
                                                  for (std::size_t i = 0; i < 100000; ++i)
@@ -484,7 +476,7 @@ TEST(EngineProcesses, ReduceRegisteredBuffersInPlace) {
 TEST(EngineProcesses, NoticeAKilledPeer) {
   EXPECT_EQ(rondo::tests::run_rank_processes(2,
                                              [](Store& store, int rank) {
-                                               GroupOptions options = options_for(rank, 2);
+                                               GroupOptions options = rank_options(rank, 2);
                                                options.timeout = std::chrono::hours(1);
                                                Engine engine(store, options, nullptr);
                                                finish(engine, {});
@@ -504,7 +496,7 @@ TEST(EngineProcesses, NameStoppedPeerUnlessItResumesInTime) {
   for (const bool wakes : {true, false}) {
     const auto store = SharedStore::create();
     const auto body = [&](Store&, int rank) {
-      GroupOptions options = options_for(rank, 2);
+      GroupOptions options = rank_options(rank, 2);
       options.stopped_grace = wakes ? std::chrono::milliseconds(60000) : std::chrono::milliseconds(300);
       Engine engine(*store, options, nullptr);
       finish(engine, {});

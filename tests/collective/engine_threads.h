@@ -12,6 +12,14 @@
 
 namespace rondo::shared_memory {
 
+inline GroupOptions rank_options(int rank, int size, Duration timeout = std::chrono::seconds(60)) {
+  GroupOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.timeout = timeout;
+  return options;
+}
+
 // Runs `body` on `size` ranks that are threads, each with an engine over `arena`, which may be null. No body
 // starts before all engines have joined: what one does might end the joining of another. Rethrows the first
 // exception.
@@ -20,13 +28,9 @@ inline void run_engine_threads(int size, const std::shared_ptr<SharedArena>& are
   MemoryStore store;
   std::latch joined(size);
   rondo::tests::run_rank_threads(size, [&](int rank) {
-    GroupOptions options;
-    options.rank = rank;
-    options.size = size;
-    options.timeout = std::chrono::seconds(60);
     std::optional<Engine> engine;
     try {
-      engine.emplace(store, options, arena);
+      engine.emplace(store, rank_options(rank, size), arena);
     } catch (...) {
       joined.count_down();
       throw;
