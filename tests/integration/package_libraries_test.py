@@ -1,6 +1,5 @@
 """Libraries that packages bring along (scripts/package_libraries.py)."""
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -18,7 +17,6 @@ def libraries(repository, monkeypatch):
     return package_libraries
 
 
-@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler on PATH")
 def test_libraries_are_found_in_folders_with_a_space(libraries, tmp_path):
     folder = tmp_path / "a b"
     folder.mkdir()

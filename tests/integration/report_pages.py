@@ -29,9 +29,8 @@ OPERATE = """(async () => {
   for (const open of document.querySelectorAll("details")) open.open = true;
 })()"""
 
-# Returns what a page shows, a frame later: sizes are observed with the next frame.
-PROBE = r"""(async () => {
-  await new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)));
+# Returns what a page shows.
+PROBE = r"""(() => {
   const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   const canvases = [...document.querySelectorAll("canvas")].map((canvas) => {
     const chart = Chart.getChart(canvas);
@@ -128,6 +127,7 @@ def opened(browser, report, width=1280, dark=False, operate=True):
     probes = [browser.run(PROBE)]
     if operate:
         browser.run(OPERATE)
+        browser.wait_for_frame()
         probes.append(browser.run(PROBE))
     # The browser remarks on the probe's own reading of pixels.
     assert [line for line in browser.console() if "willReadFrequently" not in line] == [], "the page wrote to the browser's console"
