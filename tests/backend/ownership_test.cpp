@@ -337,7 +337,7 @@ TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
 }
 
 // As at the end of main() in a process that a rank forks for another purpose.
-TEST(OwnershipProcesses, ForkedChildDoesNotCloseItsParentsGroup) {
+TEST(ForkOfThreads, ChildDoesNotCloseItsParentsGroup) {
   for (const char* algorithm : {"engine", "ring"}) {
     setenv("RONDO_ALGORITHM", algorithm, 1);
     const int failed = tests::run_rank_processes(2, [](Store& meeting, int rank) {
