@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Cross-compiles rondo for aarch64:  scripts/cross.sh [tests] [layers] [syntax]     (default: all)
+# Cross-compiles rondo for aarch64:  scripts/cross.sh [tests] [programs] [train] [syntax]     (default: all)
 #
-# tests    builds the layers without libtorch and runs their tests under qemu-user. Names the tests that are left out, because
-#          the emulator lacks something, with the reason (scripts/emulated_tests.txt).
-# layers   builds the layers on libtorch.
-# syntax   checks all layers and programs, with libtorch's headers for aarch64, without compiling them.
+# tests     builds the layers without libtorch and runs their tests under qemu-user. Names the tests that are left out, because
+#           the emulator lacks something, with the reason (scripts/emulated_tests.txt).
+# programs  builds all programs and examples, with libtorch, and `rondo --version` runs under qemu-user.
+# train     trains a small GPT under qemu-user: two ranks must end with the loss of one process, under DDP and under ZeRO 3.
+# syntax    checks all layers and programs, with libtorch's headers for aarch64, without compiling them.
 #
 # The libraries are those of Debian, extracted into build/aarch64/sysroot, and the wheels of PyPI.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -30,7 +31,19 @@ make_sysroot() {
     "$(. /etc/os-release && printf %s "$VERSION_CODENAME")" "$sysroot"
   # The emulator looks for every file there first: devices and temporary files are those of this machine.
   find "$sysroot" -mindepth 1 -maxdepth 1 ! -name lib ! -name usr -exec rm -rf {} +
+  describe_processors
   touch "$sysroot/complete"
+}
+
+# libtorch reads which processor it runs on from /proc and fails on the lines of an x86-64. The emulator takes these instead.
+describe_processors() {
+  local processor
+  mkdir -p "$sysroot/proc"
+  for processor in 0 1; do
+    printf '%s\t: %s\n' processor "$processor" Features "fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm" \
+      "CPU implementer" 0x41 "CPU architecture" 8 "CPU variant" 0x3 "CPU part" 0xd0c "CPU revision" 1
+    echo
+  done >"$sysroot/proc/cpuinfo"
 }
 
 # Installs the wheels of libtorch and of the solver for aarch64, once.
@@ -38,11 +51,12 @@ install_wheels() {
   [ ! -e "$wheels/complete" ] || return 0
   rm -rf "$wheels"
   say "installing libtorch's wheel for aarch64 (large: this can take some minutes)"
+  # PyPI's libtorch for aarch64 is the build with CUDA, whose CPU library needs two libraries of CUDA too.
   "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-    --platform manylinux_2_28_aarch64 --platform manylinux2014_aarch64 --target "$wheels" \
-    -r "$root/scripts/requirements-torch.txt" highsbox
-  # The wheel's CUDA build needs libraries of other wheels.
+    --platform manylinux_2_28_aarch64 --platform manylinux_2_25_aarch64 --platform manylinux2014_aarch64 --target "$wheels" \
+    -r "$root/scripts/requirements-torch.txt" highsbox 'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-cupti>=13,<14'
   rm -f "$wheels"/torch/lib/libtorch_cuda*.so
+  ln -s ../../nvidia/cu13/lib/libcudart.so.13 ../../nvidia/cu13/lib/libcupti.so.13 "$wheels/torch/lib"
   touch "$wheels/complete"
 }
 
@@ -71,14 +85,52 @@ tests() {
   return "$status"
 }
 
-# The highest layer is built after all others.
-layers() { "$root/scripts/build.py" "$build" rondo_profile; }
+programs() {
+  "$root/scripts/build.py" "$build" apps/all examples/all
+  emulate rondo --version
+}
+
+# Runs a program of the build under the emulator.
+emulate() {
+  local program=$1
+  shift
+  $emulator -L "$sysroot" "$build/bin/$program" "$@"
+}
+
+# Prints a port of the loopback interface that nobody uses.
+free_port() { "$root/.venv/bin/python" -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# Prints the losses in the last line of a run's output. Fails if the run did not end well.
+losses() { sed -n 's/^finished after step .*, \(loss .*\), run directory .*/\1/p' "$1" | grep . || (cat "$1" >&2 && return 1); }
+
+train() {
+  local runs strategy rank port want got
+  "$root/scripts/build.py" "$build" rondo-train-worker
+  runs=$(mktemp -d)
+  local flags=(--data "$root/README.md" --model gpt-tiny --seq-len 32 --steps 6 --seed 1)
+  emulate rondo-train-worker "${flags[@]}" --batch-size 4 --run-dir "$runs/one" >"$runs/output" 2>&1 || true
+  want=$(losses "$runs/output")
+  say "one process under $emulator: $want"
+  for strategy in ddp zero3; do
+    port=$(free_port)
+    for rank in 0 1; do
+      RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        emulate rondo-train-worker "${flags[@]}" --batch-size 2 --strategy "$strategy" --run-dir "$runs/$strategy" \
+        >"$runs/output.$rank" 2>&1 &
+    done
+    wait
+    got=$(losses "$runs/output.0")
+    say "two ranks under $emulator, $strategy: $got"
+    [ "$got" = "$want" ] || fail "$strategy on two ranks ends otherwise than one process: $got; $want"
+  done
+  rm -rf "$runs"
+}
 
 syntax() { BUILD=$build COMPILER=aarch64-linux-gnu-g++ "$root/scripts/syntax.sh"; }
 
-[ "$#" -gt 0 ] || set -- tests layers syntax
+[ "$#" -gt 0 ] || set -- tests programs train syntax
 for step in "$@"; do
-  [[ $step =~ ^(tests|layers|syntax)$ ]] || fail "unknown argument '$step'" "Allowed: tests, layers, syntax"
+  [[ $step =~ ^(tests|programs|train|syntax)$ ]] || fail "unknown argument '$step'" "Allowed: tests, programs, train, syntax"
 done
 configure
 for step in "$@"; do "$step"; done

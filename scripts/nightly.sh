@@ -6,7 +6,7 @@
 #
 #   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
 #   compilers  the front ends of g++ 11, clang 14 and clang 16 on all layers and programs; COMPILERS="g++-13" for others
-#   aarch64    cross-compiles for aarch64: tests without libtorch run under qemu, the rest is only checked
+#   aarch64    cross-compiles for aarch64: tests without libtorch and training on two ranks run under qemu
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
