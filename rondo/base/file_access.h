@@ -32,6 +32,13 @@ class RegularFile {
 // Returns the file type of a stat `mode` for messages: "a named pipe", "a device".
 std::string kind_of_file(unsigned mode);
 
+// Returns whether two descriptors refer to the same file, for example the same terminal.
+bool is_same_file(int one, int other);
+
+// Returns whether the path still names the opened file or directory, without following a link: another
+// process may have removed or replaced it.
+bool is_still_at(int descriptor, const std::filesystem::path& path);
+
 // Returns the content of a regular file. Throws DataError if it cannot be read or is larger than `limit`.
 std::string read_regular_file(const std::filesystem::path& path, Bytes limit = MiB(256));
 

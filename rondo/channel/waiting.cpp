@@ -9,10 +9,9 @@
 #include <cerrno>
 #include <climits>
 #include <ctime>
-#include <fstream>
-#include <string>
 
 #include "rondo/base/error.h"
+#include "rondo/base/process_status.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -75,13 +74,8 @@ std::vector<int> PeerWatch::ended(Duration patience) const {
 std::vector<int> PeerWatch::stopped() const {
   std::vector<int> ranks;
   for (const Peer& peer : peers_) {
-    std::ifstream file(str("/proc/", peer.pid, "/stat"));
-    std::string line;
-    std::getline(file, line);
-    // The format is "pid (name) state ...". The name may contain any character, so its end is searched from
-    // the back.
-    const std::size_t name_end = line.rfind(") ");
-    if (name_end != std::string::npos && line[name_end + 2] == 'T') ranks.push_back(peer.rank);
+    const auto status = ProcessStatus::read(peer.pid);
+    if (status && status->state() == 'T') ranks.push_back(peer.rank);
   }
   std::sort(ranks.begin(), ranks.end());
   return ranks;

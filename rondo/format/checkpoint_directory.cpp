@@ -16,6 +16,7 @@
 #include <unordered_set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
@@ -248,10 +249,7 @@ constexpr std::size_t kMostUnsynced = 64;
 int lock_directory(const fs::path& directory) {
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return -1;
-  struct stat opened {};
-  struct stat named {};
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 || ::fstat(descriptor, &opened) != 0 ||
-      ::stat(directory.c_str(), &named) != 0 || opened.st_ino != named.st_ino) {
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 || !is_still_at(descriptor, directory)) {
     ::close(descriptor);
     return -1;
   }

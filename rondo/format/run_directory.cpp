@@ -1,7 +1,6 @@
 #include "rondo/format/run_directory.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/process.h"
@@ -226,15 +226,6 @@ std::string holder_of(int descriptor) {
   return holder.empty() ? "another process" : holder;
 }
 
-// Returns whether the path still refers to the opened file. A holder that exits removes the file, and a lock
-// on the removed file protects nothing.
-bool is_still_named(int descriptor, const fs::path& path) {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(descriptor, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
-}
-
 }  // namespace
 
 RunLock::RunLock(fs::path run_directory) : directory_(std::move(run_directory)) {
@@ -266,7 +257,8 @@ bool RunLock::try_open() {
                  "); nothing keeps a second training out of the run directory");
     return true;
   }
-  if (!is_still_named(descriptor_, path)) {
+  // A holder that exits removes the file, and a lock on the removed file protects nothing.
+  if (!is_still_at(descriptor_, path)) {
     ::close(std::exchange(descriptor_, -1));
     return false;
   }
@@ -291,7 +283,7 @@ bool RunLock::is_held(const fs::path& run_directory) {
 RunLock::~RunLock() {
   if (descriptor_ < 0) return;
   const fs::path path = directory_ / file_name;
-  if (is_still_named(descriptor_, path)) ::unlink(path.c_str());
+  if (is_still_at(descriptor_, path)) ::unlink(path.c_str());
   ::close(descriptor_);
   if (made_directory_) ::rmdir(directory_.c_str());
 }

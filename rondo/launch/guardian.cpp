@@ -15,10 +15,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
-#include <sstream>
 
 #include "rondo/base/error.h"
+#include "rondo/base/process_status.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/descriptor.h"
 #include "rondo/launch/failure.h"
@@ -144,19 +143,11 @@ int run_guarded(const std::function<int(int lifeline)>& job, const std::set<int>
 
 void set_process_title(const std::string& title) {
   prctl(PR_SET_NAME, title.c_str(), 0, 0, 0);
-  std::string line;
-  std::getline(std::ifstream("/proc/self/stat"), line);
-  const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return;
-  // Fields 48 and 49 of proc(5): the begin and end addresses of the arguments. The first field after the name
-  // is number 3.
-  std::istringstream fields(line.substr(name_end + 1));
-  fields.imbue(std::locale::classic());
-  std::string skipped;
-  for (int field = 3; field < 48; ++field) fields >> skipped;
-  std::uintptr_t begin = 0;
-  std::uintptr_t end = 0;
-  if (!(fields >> begin >> end) || begin == 0 || end <= begin) return;
+  const auto status = ProcessStatus::read(getpid());
+  if (!status) return;
+  const std::uintptr_t begin = status->field(48);  // addresses of the arguments
+  const std::uintptr_t end = status->field(49);
+  if (begin == 0 || end <= begin) return;
   auto* const memory = reinterpret_cast<char*>(begin);
   std::memset(memory, 0, end - begin);
   std::memcpy(memory, title.data(), std::min<std::size_t>(title.size(), end - begin - 1));

@@ -1,39 +1,21 @@
 #include "rondo/launch/process_tree.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <string>
+
+#include "rondo/base/process_status.h"
 
 namespace rondo::launch {
 namespace {
-
-// Returns the parent of `pid` from /proc/<pid>/stat: "pid (name) state ppid ...". Searches the last ')',
-// because the name may contain any character. Returns 0 if the process has exited.
-pid_t parent_of(const char* pid) {
-  const std::string path = std::string("/proc/") + pid + "/stat";
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  std::array<char, 512> text{};
-  const ssize_t size = read(file, text.data(), text.size() - 1);
-  close(file);
-  if (size <= 0) return 0;
-  const char* end = std::strrchr(text.data(), ')');
-  if (end == nullptr || std::strlen(end) < 5) return 0;
-  pid_t parent = 0;
-  std::from_chars(end + 4, text.data() + size, parent);
-  return parent;
-}
 
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> children;
@@ -44,7 +26,8 @@ std::multimap<pid_t, pid_t> children_by_parent() {
     const char* const end = entry->d_name + std::strlen(entry->d_name);
     if (std::from_chars(entry->d_name, end, pid).ptr != end) continue;
     // Includes zombies, which keep their children until they are reaped.
-    children.emplace(parent_of(entry->d_name), pid);
+    const auto status = ProcessStatus::read(pid);
+    if (status) children.emplace(status->parent(), pid);
   }
   return children;
 }

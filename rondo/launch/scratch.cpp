@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/text.h"
 
 namespace rondo::launch {
@@ -43,13 +44,6 @@ Descriptor locked(const std::string& path) {
   return directory;
 }
 
-bool is_still_at(const Descriptor& directory, const std::string& path) {
-  struct stat here {};
-  struct stat there {};
-  return fstat(directory.number(), &here) == 0 && lstat(path.c_str(), &there) == 0 &&
-         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
-}
-
 // Removes the scratch directories in `parent` that exited processes of this user left behind.
 void sweep(const std::string& parent) {
   std::error_code ignored;
@@ -57,7 +51,7 @@ void sweep(const std::string& parent) {
     const fs::path& path = entry.path();
     if (!is_a_scratch_name(path.filename().native())) continue;
     const Descriptor lock = locked(path);
-    if (lock.valid() && is_still_at(lock, path)) fs::remove_all(path, ignored);
+    if (lock.valid() && is_still_at(lock.number(), path)) fs::remove_all(path, ignored);
   }
 }
 
@@ -82,7 +76,7 @@ ScratchDirectory ScratchDirectory::create_in(const std::string& parent) {
     Descriptor lock = locked(path);
     // Without locks (some network file systems) no process sweeps either.
     const bool has_no_locks = !lock.valid() && errno != EWOULDBLOCK && errno != ENOENT;
-    if (has_no_locks || (lock.valid() && is_still_at(lock, path))) return {path, std::move(lock)};
+    if (has_no_locks || (lock.valid() && is_still_at(lock.number(), path))) return {path, std::move(lock)};
   }
   return {};
 }

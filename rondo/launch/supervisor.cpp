@@ -1,7 +1,6 @@
 #include "rondo/launch/supervisor.h"
 
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,11 +8,12 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_access.h"
 #include "rondo/base/process.h"
+#include "rondo/base/process_status.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/failure.h"
 #include "rondo/launch/process_tree.h"
@@ -72,20 +72,10 @@ std::set<int> signals_to_watch(const SupervisorOptions& options) {
   return signals;
 }
 
-// Returns the state of the process in /proc ('T': stopped by a signal), or '?' if unknown.
-char process_state(pid_t pid) {
-  std::ifstream file(str("/proc/", pid, "/stat"));
-  std::string line;
-  std::getline(file, line);
-  const std::size_t end = line.rfind(')');
-  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
-}
-
-bool is_same_file(int one, int other) {
-  struct stat first {};
-  struct stat second {};
-  return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
-         first.st_ino == second.st_ino;
+// Returns whether a signal has stopped the process ('T'), or also a debugger ('t').
+bool is_suspended(pid_t process, bool by_debugger_too) {
+  const auto status = ProcessStatus::read(process);
+  return status && (status->state() == 'T' || (by_debugger_too && status->state() == 't'));
 }
 
 class Supervisor {
@@ -275,8 +265,7 @@ class Supervisor {
     for (auto& worker : end_.workers) {
       if (worker->end) continue;
       end_.stopped.insert(worker->rank);
-      const char state = process_state(worker->pid);
-      worker->suspended_at_failure = state == 'T' || state == 't';
+      worker->suspended_at_failure = is_suspended(worker->pid, true);
     }
   }
 
@@ -285,9 +274,8 @@ class Supervisor {
     if (stage_ != Stage::running) return;
     const Duration patience = options_.patience_of_others();
     for (auto& worker : end_.workers) {
-      // A debugger's stop is the different state 't'.
-      const bool is_suspended = !worker->end && process_state(worker->pid) == 'T';
-      worker->suspended = is_suspended ? worker->suspended + kSuspensionTick : Duration{};
+      const bool waits = !worker->end && is_suspended(worker->pid, false);
+      worker->suspended = waits ? worker->suspended + kSuspensionTick : Duration{};
       if (worker->suspended < patience) continue;
       worker->outlasted = true;
       kill(-worker->pid, SIGKILL);  // the worker's exit is then treated as any other

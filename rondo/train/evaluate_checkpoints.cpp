@@ -4,15 +4,14 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/process_status.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/launcher_files.h"
@@ -31,17 +30,10 @@ constexpr auto kLookAgain = std::chrono::milliseconds(200);
 // poll.
 fs::file_time_type process_start() {
   const auto now = fs::file_time_type::clock::now();
-  std::string line;
-  std::ifstream status("/proc/self/stat");
-  std::getline(status, line);
-  // Skips field 2, the name in parentheses, which may contain spaces.
-  std::istringstream fields(line.substr(line.rfind(')') + 1));
-  fields.imbue(std::locale::classic());
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
-  double ticks = 0;  // clock ticks between boot and process start
+  const auto status = ProcessStatus::read(getpid());
   timespec up{};
-  if (!(fields >> ticks) || clock_gettime(CLOCK_BOOTTIME, &up) != 0) return now;
+  if (!status || clock_gettime(CLOCK_BOOTTIME, &up) != 0) return now;
+  const auto ticks = static_cast<double>(status->field(22));  // clock ticks between boot and process start
   const double age = static_cast<double>(up.tv_sec) + static_cast<double>(up.tv_nsec) * 1e-9 -
                      ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
   return now - std::chrono::duration_cast<fs::file_time_type::duration>(std::chrono::duration<double>(age));
