@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -148,9 +147,10 @@ void set_process_title(const std::string& title) {
   const std::uintptr_t begin = status->field(48);  // addresses of the arguments
   const std::uintptr_t end = status->field(49);
   if (begin == 0 || end <= begin) return;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel reports the address as a number
   auto* const memory = reinterpret_cast<char*>(begin);
   std::memset(memory, 0, end - begin);
-  std::memcpy(memory, title.data(), std::min<std::size_t>(title.size(), end - begin - 1));
+  title.copy(memory, end - begin - 1);
 }
 
 }  // namespace rondo::launch
