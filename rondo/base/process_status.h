@@ -9,7 +9,7 @@
 
 namespace rondo {
 
-// What the kernel reports of a process or thread in /proc/PID/stat; proc(5) numbers its fields.
+// Status of a process or thread, as the kernel reports it in /proc/PID/stat; proc(5) numbers the fields.
 class ProcessStatus {
  public:
   // Reads the status of a process, or of a thread of any process. Returns nothing once it has exited and been
