@@ -11,8 +11,12 @@
 
 namespace rondo {
 
-std::optional<ProcessStatus> ProcessStatus::read(pid_t process) {
-  const int file = open(str("/proc/", process, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+std::optional<ProcessStatus> ProcessStatus::read(pid_t process) { return read_from(str("/proc/", process)); }
+
+std::optional<ProcessStatus> ProcessStatus::read_own() { return read_from("/proc/self"); }
+
+std::optional<ProcessStatus> ProcessStatus::read_from(const std::string& directory) {
+  const int file = open((directory + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
   std::array<char, 4096> text;
   const ssize_t size = ::read(file, text.data(), text.size());

@@ -15,6 +15,8 @@ class ProcessStatus {
   // Reads the status of a process, or of a thread of any process. Returns nothing once it has exited and been
   // reaped. Thread-safe.
   static std::optional<ProcessStatus> read(pid_t process);
+  // Reads this process's status, also where /proc shows the processes of another PID namespace. Thread-safe.
+  static std::optional<ProcessStatus> read_own();
 
   // Returns 'R' (runs), 'S' (sleeps), 'T' (stopped by a signal), 't' (stopped by a debugger), 'Z' (exited)...
   char state() const { return fields_.front(); }
@@ -24,6 +26,7 @@ class ProcessStatus {
   std::uint64_t field(int number) const;
 
  private:
+  static std::optional<ProcessStatus> read_from(const std::string& directory);
   explicit ProcessStatus(std::string fields) : fields_(std::move(fields)) {}
 
   std::string fields_;  // from field 3 on

@@ -142,7 +142,7 @@ int run_guarded(const std::function<int(int lifeline)>& job, const std::set<int>
 
 void set_process_title(const std::string& title) {
   prctl(PR_SET_NAME, title.c_str(), 0, 0, 0);
-  const auto status = ProcessStatus::read(getpid());
+  const auto status = ProcessStatus::read_own();
   if (!status) return;
   const std::uintptr_t begin = status->field(48);  // addresses of the arguments
   const std::uintptr_t end = status->field(49);

@@ -30,7 +30,7 @@ constexpr auto kLookAgain = std::chrono::milliseconds(200);
 // poll.
 fs::file_time_type process_start() {
   const auto now = fs::file_time_type::clock::now();
-  const auto status = ProcessStatus::read(getpid());
+  const auto status = ProcessStatus::read_own();
   timespec up{};
   if (!status || clock_gettime(CLOCK_BOOTTIME, &up) != 0) return now;
   const auto ticks = static_cast<double>(status->field(22));  // clock ticks between boot and process start
