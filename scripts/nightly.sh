@@ -10,7 +10,8 @@
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
-#   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13, refused by 11 (root)
+#   package    wheel, archive and Debian package; wheel and Debian package in clean roots of Debian 12 and 13, refused by 11, and
+#              the wheel in a container (root)
 #   reproduce  packages compiled in two folders have the same bytes
 #   torches    packages for the newest torch that PyPI serves, tested as those for .venv's, and backend_test, nn_test and
 #              parallel_test compiled against it; TORCHES="2.11.0 2.14.1" for others; with TESTS=/path/to/pytorch/test also
@@ -73,6 +74,7 @@ tooling() { release && "$python" -m pytest tests/integration --ignore tests/inte
 package() {
   make package
   "$python" scripts/try_packages.py
+  if have buildah; then scripts/try_container.sh; else say "note: the container is left out, because buildah is missing"; fi
 }
 reproduce() { scripts/reproduce.py; }
 torches() {
