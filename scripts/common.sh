@@ -15,13 +15,20 @@ fail() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# Fails if a program is missing, and says how to get it:  require "DEBIAN'S PACKAGES" PROGRAM...
+require() {
+  local packages=$1 program
+  shift
+  for program in "$@"; do
+    have "$program" || fail "$program is missing" "Get it with:  sudo apt-get install $packages"
+  done
+}
+
 # Configures a build folder for clang's tools, separate from the folders of g++:  configure_clang FOLDER [ARGUMENTS]
 configure_clang() {
-  local folder=$1 tool
+  local folder=$1
   shift
-  for tool in clang++ clang-tidy; do
-    have "$tool" || fail "$tool is missing" "Get it with:  sudo apt-get install clang clang-tidy"
-  done
+  require "clang clang-tidy" clang++ clang-tidy
   if [ ! -f "$folder/build.ninja" ]; then
     cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=clang++ \
       "-DRONDO_PRECOMPILED_HEADERS=<torch/torch.h>" -DLIBTORCH="${LIBTORCH:-}" "$@" >/dev/null

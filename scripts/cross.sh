@@ -16,9 +16,7 @@ wheels=$build/site-packages
 emulator=qemu-aarch64-static
 packages=(libspdlog-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libxxhash-dev libzmq3-dev libgtest-dev libjpeg-dev
   libpng-dev libgloo-dev libstdc++6)
-for tool in aarch64-linux-gnu-g++ "$emulator" mmdebstrap; do
-  have "$tool" || fail "$tool is missing" "Get it with:  sudo apt-get install g++-aarch64-linux-gnu qemu-user-static mmdebstrap"
-done
+require "g++-aarch64-linux-gnu qemu-user-static mmdebstrap" aarch64-linux-gnu-g++ "$emulator" mmdebstrap
 
 # Extracts the libraries of this Debian for aarch64, once.
 make_sysroot() {

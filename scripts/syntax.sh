@@ -9,7 +9,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 compiler=${COMPILER:-clang++}
-have "$compiler" || fail "$compiler is missing" "Get it with:  sudo apt-get install ${compiler/clang++/clang}"
+require "${compiler/clang++/clang}" "$compiler"
 build=${BUILD:-$root/build/${compiler/clang++/clang}}
 if [ -z "${BUILD:-}" ]; then
   settings=()

@@ -7,9 +7,7 @@
 # for CPUs; --volume=FOLDER:FOLDER:ro shows it local packages. Removes the images at the end. Needs root, buildah and mmdebstrap.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-for tool in buildah mmdebstrap; do
-  have "$tool" || fail "$tool is missing" "Get it with:  sudo apt-get install $tool"
-done
+require "buildah mmdebstrap" buildah mmdebstrap
 wheels=("$root"/build/package/rondo-*-cp311-*.whl)
 [ -e "${wheels[0]}" ] || fail "there is no wheel in build/package" "Make it with:  make package KINDS=wheel"
 work=$(mktemp -d)

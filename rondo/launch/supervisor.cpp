@@ -72,10 +72,10 @@ std::set<int> signals_to_watch(const SupervisorOptions& options) {
   return signals;
 }
 
-// Returns whether a signal has stopped the process ('T'), or also a debugger ('t').
-bool is_suspended(pid_t process, bool by_debugger_too) {
+// Returns ProcessStatus::state(), or '?' if the process has gone.
+char process_state(pid_t process) {
   const auto status = ProcessStatus::read(process);
-  return status && (status->state() == 'T' || (by_debugger_too && status->state() == 't'));
+  return status ? status->state() : '?';
 }
 
 class Supervisor {
@@ -265,7 +265,8 @@ class Supervisor {
     for (auto& worker : end_.workers) {
       if (worker->end) continue;
       end_.stopped.insert(worker->rank);
-      worker->suspended_at_failure = is_suspended(worker->pid, true);
+      const char state = process_state(worker->pid);
+      worker->suspended_at_failure = state == 'T' || state == 't';
     }
   }
 
@@ -274,8 +275,9 @@ class Supervisor {
     if (stage_ != Stage::running) return;
     const Duration patience = options_.patience_of_others();
     for (auto& worker : end_.workers) {
-      const bool waits = !worker->end && is_suspended(worker->pid, false);
-      worker->suspended = waits ? worker->suspended + kSuspensionTick : Duration{};
+      // A debugger's stop is the different state 't'.
+      const bool is_suspended = !worker->end && process_state(worker->pid) == 'T';
+      worker->suspended = is_suspended ? worker->suspended + kSuspensionTick : Duration{};
       if (worker->suspended < patience) continue;
       worker->outlasted = true;
       kill(-worker->pid, SIGKILL);  // the worker's exit is then treated as any other

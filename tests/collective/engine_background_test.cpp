@@ -25,6 +25,7 @@
 #include "rondo/channel/store.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "tests/collective/engine_threads.h"
+#include "tests/collective/held_operation.h"
 #include "tests/rank_processes.h"
 #include "tests/rank_threads.h"
 
@@ -33,66 +34,12 @@ namespace {
 
 const Wait kNoLimit{};
 
-// Buffers of one operation that live as long as the engine holds them, and its outcome.
-class Held : public OperationOwner {
- public:
-  Held(std::size_t input_bytes, std::size_t output_bytes) : input_(input_bytes), output_(output_bytes) {}
-
-  void finish(const std::exception_ptr& error) noexcept override {
-    finished = true;
-    error_ = error;
-  }
-  void announce() noexcept override {
-    EXPECT_TRUE(finished);
-    if (then) then();
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(ended_) << "announced twice";
-    ended_ = true;
-    changed_.notify_all();
-  }
-
-  // Waits without using the engine.
-  bool wait(Duration limit = std::chrono::seconds(60)) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [&] { return ended_; });
-  }
-  std::exception_ptr error() const { return error_; }
-  std::byte* input() { return input_.data(); }
-  std::byte* output() { return output_.data(); }
-
-  std::function<void()> then;
-  bool finished = false;
-
- private:
-  std::vector<std::byte> input_;
-  std::vector<std::byte> output_;
-  std::exception_ptr error_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;
-};
-
 const std::vector<OperationKind>& kinds() {
   static const std::vector<OperationKind> all{
       OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
       OperationKind::broadcast,  OperationKind::reduce,         OperationKind::gather,
       OperationKind::scatter,    OperationKind::all_to_all,     OperationKind::barrier};
   return all;
-}
-
-// Starts `kind` on bytes that all equal the rank + 1; only the engine keeps them.
-std::shared_ptr<Held> start(Engine& engine, OperationKind kind, std::size_t bytes,
-                            Deadline deadline = Deadline::never()) {
-  const auto ranks = static_cast<std::size_t>(engine.size());
-  auto held = std::make_shared<Held>(bytes * ranks, bytes * ranks);
-  std::memset(held->input(), engine.rank() + 1, bytes * ranks);
-  CollectiveRequest request{.kind = kind, .type = DType::uint8, .elements = bytes};
-  request.input = {held->input(), bytes, {}};
-  request.output = {held->output(), bytes, {}};
-  if (kind == OperationKind::all_reduce || kind == OperationKind::broadcast || kind == OperationKind::reduce)
-    request.output = request.input;
-  engine.start(std::move(request), held, deadline);
-  return held;
 }
 
 // Returns the expected first byte on `rank` at the end.

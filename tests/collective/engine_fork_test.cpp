@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "rondo/base/error.h"
 #include "rondo/channel/store.h"
-#include "rondo/collective/shared_memory/engine.h"
 #include "tests/collective/engine_threads.h"
+#include "tests/collective/held_operation.h"
 #include "tests/rank_processes.h"
 
 namespace rondo::shared_memory::engine_fork_test {
@@ -57,22 +57,18 @@ TEST(BackgroundFork, ChildrenCanOnlyDropTheirParentsEngine) {
 // A thread that does not exist in the child may hold any of the engine's locks. The selection of tests for
 // the address sanitizer knows this test by its suite (scripts/sanitize.sh).
 TEST(ForkOfThreads, ChildrenCanDropTheirParentsEngine) {
-  EXPECT_EQ(tests::run_rank_processes(
-                2,
-                [](Store& store, int rank) {
-                  constexpr std::size_t kBytes = 4'000'000;
-                  std::vector<std::byte> data(kBytes, std::byte{static_cast<unsigned char>(rank + 1)});
-                  auto engine = std::make_unique<Engine>(store, rank_options(rank, 2), nullptr);
-                  CollectiveRequest request{
-                      .kind = OperationKind::all_reduce, .type = DType::uint8, .elements = kBytes};
-                  request.input = {data.data(), kBytes, {}};
-                  request.output = request.input;
-                  const std::uint64_t sequence = engine->start(std::move(request));
-                  EXPECT_EQ(drop_in_child(engine), 0);
-                  engine->wait(sequence, kNoLimit);
-                  EXPECT_EQ(data, std::vector<std::byte>(kBytes, std::byte{3}));
-                  engine->wait(engine->start({}), kNoLimit);
-                }),
+  EXPECT_EQ(tests::run_rank_processes(2,
+                                      [](Store& store, int rank) {
+                                        auto engine =
+                                            std::make_unique<Engine>(store, rank_options(rank, 2), nullptr);
+                                        const auto held =
+                                            start(*engine, OperationKind::all_reduce, 2'000'000);
+                                        EXPECT_EQ(drop_in_child(engine), 0);
+                                        EXPECT_TRUE(held->wait());
+                                        EXPECT_EQ(held->error(), nullptr);
+                                        EXPECT_EQ(held->input()[0], std::byte{3});
+                                        engine->wait(engine->start({}), kNoLimit);
+                                      }),
             0);
 }
 
